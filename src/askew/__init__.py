@@ -1,3 +1,28 @@
-"""Find the images that do not belong, having seen only ones that do."""
+"""Find the images that do not belong, having seen only ones that do.
+
+detector = askew.GeometricDetector().fit("normal/")
+detector.is_anomaly("new/")
+detector.save("model.safetensors"); askew.load("model.safetensors")
+"""
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0.dev0"
+__all__ = ["GeometricDetector", "__version__", "load"]
+
+if TYPE_CHECKING:
+    from askew.detectors import load
+    from askew.detectors.geometric import GeometricDetector
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded on first use: `askew --help` must not wait for torch.
+    if name == "load":
+        from askew.detectors import load
+
+        return load
+    if name == "GeometricDetector":
+        from askew.detectors import detector_class
+
+        return detector_class("geometric")
+    raise AttributeError(f"module 'askew' has no attribute {name!r}")

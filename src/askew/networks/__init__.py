@@ -1,0 +1,43 @@
+"""What is trained. Each network has frozen settings that build it, so a model file can name it without running code."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from torch import nn
+
+from askew.networks.compact import CompactResNet
+from askew.networks.wide_resnet import WideResNet
+
+__all__ = ["CompactResNet", "CompactSettings", "NetworkSettings", "WideResNet", "WideResNetSettings"]
+
+# Bounds keep a hostile model file from asking for a network that does not fit in memory.
+Width = Annotated[int, Field(ge=1, le=2048)]
+
+
+class WideResNetSettings(BaseModel):
+    """The paper's network, of depth 6n+4."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    kind: Literal["wide-resnet"] = "wide-resnet"
+    depth: int = Field(ge=10, le=100)
+    width: int = Field(ge=1, le=32)
+
+    def build(self, *, channels: int, classes: int, side: int) -> nn.Module:
+        """A freshly initialised network."""
+        return WideResNet(channels=channels, classes=classes, depth=self.depth, width=self.width, side=side)
+
+
+class CompactSettings(BaseModel):
+    """The light network of the `fast` preset: channels and residual blocks of each stage, each half the last's size."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    kind: Literal["compact"] = "compact"
+    widths: tuple[Width, ...] = Field(min_length=1, max_length=6)
+    blocks: tuple[Annotated[int, Field(ge=1, le=16)], ...] = Field(min_length=1, max_length=6)
+
+    def build(self, *, channels: int, classes: int, side: int) -> nn.Module:
+        """A freshly initialised network."""
+        return CompactResNet(channels=channels, classes=classes, widths=self.widths, blocks=self.blocks)
+
+
+NetworkSettings = Annotated[WideResNetSettings | CompactSettings, Field(discriminator="kind")]

@@ -1,0 +1,83 @@
+"""The method's settings, and the named values of them. A preset is data: no code asks for its name."""
+
+from fractions import Fraction
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from askew.errors import InvalidInput
+from askew.geometry.transforms import TransformSet
+from askew.networks import CompactSettings, NetworkSettings, WideResNetSettings
+from askew.training import TrainingSettings
+
+FROZEN = ConfigDict(frozen=True, extra="forbid")
+Turn = Annotated[int, Field(ge=0, le=3)]
+Shift = Annotated[float, Field(ge=-1, le=1)]
+
+
+class TransformChoice(BaseModel):
+    """A transform set for any side: shifts are fractions of it."""
+
+    model_config = FROZEN
+    flips: tuple[bool, ...] = Field(default=(False, True), min_length=1, max_length=2)
+    shifts: tuple[Shift, ...] = Field(default=(0, -0.25, 0.25), min_length=1, max_length=9)
+    turns: tuple[Turn, ...] = Field(default=(0, 1, 2, 3), min_length=1, max_length=4)
+
+    def at(self, side: int) -> TransformSet:
+        """The set for images of that side, shifts rounded towards zero to whole pixels."""
+        shifts = tuple(int(Fraction(shift) * side) for shift in self.shifts)
+        return TransformSet(side, self.flips, shifts, shifts, self.turns)
+
+
+class GeometricSettings(BaseModel):
+    """All that decides what `GeometricDetector` computes, but for the data, the seed and the precision."""
+
+    model_config = FROZEN
+    transforms: TransformChoice = TransformChoice()
+    question: Literal["transform", "factors"]  # one softmax over all transforms, or one per factor
+    networks: dict[int, NetworkSettings]  # by the smallest side each is for
+    training: TrainingSettings
+    jitter_flip: bool = False  # variety in training that the classifier is not asked about
+    jitter_shift: int = Field(default=0, ge=0, le=64)  # in pixels
+    alpha_images: int | None = Field(default=None, ge=1)  # how many training images the Dirichlets are fitted on
+    holdout: float = Field(ge=0, le=0.5)  # the share of normals kept for the threshold; 0: none
+
+    def network_for(self, side: int) -> NetworkSettings:
+        """The network for images of that side."""
+        fitting = [smallest for smallest in self.networks if smallest <= side]
+        if not fitting:
+            raise InvalidInput(f"this preset starts at images of {min(self.networks)} pixels a side, got {side}")
+        return self.networks[max(fitting)]
+
+
+PRESETS: dict[str, GeometricSettings] = {
+    # Paper: section 5 and the authors' program. 3 epochs = ceil(200 / 72); no hold-out, so no threshold unless asked.
+    "paper": GeometricSettings(
+        question="transform",
+        networks={32: WideResNetSettings(depth=10, width=4), 64: WideResNetSettings(depth=16, width=8)},
+        training=TrainingSettings(
+            optimiser="adam", learning_rate=1e-3, schedule="constant", weight_decay=5e-4, batch=128, epochs=3
+        ),
+        holdout=0.0,
+    ),
+    # A coffee instead of a night: flips as variety instead of a question, one question per factor, half the resolution.
+    "fast": GeometricSettings(
+        transforms=TransformChoice(flips=(False,)),
+        question="factors",
+        networks={8: CompactSettings(widths=(64, 128, 256), blocks=(1, 1, 1))},
+        training=TrainingSettings(
+            optimiser="sgd", learning_rate=0.03, schedule="cosine", weight_decay=5e-4, batch=128, examples=200_000
+        ),
+        jitter_flip=True,
+        jitter_shift=4,
+        alpha_images=2000,
+        holdout=0.2,
+    ),
+}
+
+
+def preset(name: str) -> GeometricSettings:
+    """The settings of that name."""
+    if name not in PRESETS:
+        raise InvalidInput(f"there is no preset {name!r}; choose one of {', '.join(PRESETS)}")
+    return PRESETS[name]

@@ -1,0 +1,94 @@
+"""Maximum-likelihood Dirichlet distributions: how a classifier's answers to one transform are spread over normal images.
+
+The start is Wicker et al.'s, the fixed point and the inverse digamma are Minka's, as in the authors' program. Only two
+means of the data enter (of the probabilities and of their logarithms), so answers can be summed up batch by batch and
+never need to be kept.
+"""
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import polygamma, psi
+
+from askew.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import torch
+
+Array = TypeVar("Array", NDArray[np.float64], "torch.Tensor")
+
+MAX_STEPS = 1000
+TOLERANCE = 1e-9
+EULER = -float(psi(1.0))
+# A saturated softmax or identical images have no finite maximum: these bounds keep every number finite and are far
+# outside what a classifier's answers reach.
+LOG_FLOOR = -1e6
+MAX_CONCENTRATION = 1e8
+
+
+def fit_dirichlet(log_probabilities: Array) -> Array:
+    """[n, k] to the alphas [k]; [t, n, k] to [t, k], one fit per t. Float64, of the kind that was given. Section 4.2."""
+    values = as_float64(log_probabilities)
+    if values.ndim not in (2, 3) or values.shape[-2] < 1 or values.shape[-1] < 2:
+        raise InvalidInput(f"log-probabilities must be [n, k] or [t, n, k] with n >= 1 and k >= 2, got {values.shape}")
+    alphas = fit_dirichlet_moments(np.exp(values).mean(axis=-2), values.mean(axis=-2))
+    return like(alphas, log_probabilities)
+
+
+def fit_dirichlet_moments(mean: NDArray[np.float64], mean_log: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[..., k] alphas from the mean probabilities [..., k] and the mean log-probabilities [..., k]."""
+    mean_log = np.maximum(mean_log, LOG_FLOOR)
+    alphas = np.atleast_2d(_wicker_start(mean, mean_log))
+    target = np.atleast_2d(mean_log).reshape(-1, mean.shape[-1])
+    alphas = alphas.reshape(target.shape)
+    moving = np.arange(len(alphas))
+    for _ in range(MAX_STEPS):
+        before = alphas[moving]
+        after = inverse_digamma(psi(before.sum(axis=1, keepdims=True)) + target[moving])
+        after = np.minimum(after, MAX_CONCENTRATION)
+        alphas[moving] = after
+        moving = moving[np.linalg.norm(after - before, axis=1) >= TOLERANCE]
+        if not len(moving):
+            break
+    return alphas.reshape(mean.shape)
+
+
+def _wicker_start(mean: NDArray[np.float64], mean_log: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Alphas to start from: the mean answer times a concentration from the first-order likelihood."""
+    tiny = np.finfo(np.float64).tiny
+    f = np.maximum(mean, tiny)
+    spread = (f * np.log(f)).sum(axis=-1) - (f * mean_log).sum(axis=-1)
+    concentration = (f.shape[-1] - 1) * EULER / np.maximum(spread, tiny)
+    # The spread is 0 where all answers agree, and rounding can push it below.
+    concentration = np.clip(concentration, 0.0, MAX_CONCENTRATION)[..., None]
+    return np.maximum(f * concentration, np.finfo(np.float32).tiny)
+
+
+def inverse_digamma(y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The x > 0 with psi(x) = y, by Minka's start and five Newton steps."""
+    # psi(1) itself lies above -2.22, so the second branch never divides by zero; `where` evaluates both, hence the bound.
+    below = np.minimum(y, -2.22)
+    x = np.where(y >= -2.22, np.exp(np.minimum(y, 50.0)) + 0.5, -1.0 / (below + EULER))
+    for _ in range(5):
+        x = x - (psi(x) - y) / polygamma(1, x)
+    return x
+
+
+def as_float64(values: Any) -> NDArray[np.float64]:
+    """Log-probabilities as float64, minus infinity lifted to a finite floor; anything else not finite is refused."""
+    if not isinstance(values, np.ndarray):
+        values = values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)
+    array = values.astype(np.float64)
+    if np.isnan(array).any() or (array == np.inf).any():
+        raise InvalidInput("log-probabilities hold NaN or plus infinity; take log_softmax of finite logits")
+    return np.maximum(array, LOG_FLOOR)
+
+
+def like(values: NDArray[np.float64], given: Array) -> Array:
+    """`values` as numpy or as torch, on the device of `given`."""
+    if isinstance(given, np.ndarray):
+        return values
+    import torch
+
+    return torch.from_numpy(np.ascontiguousarray(values)).to(given.device)

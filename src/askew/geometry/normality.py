@@ -1,0 +1,26 @@
+"""How normal an image is, given a classifier's answers to its views. Higher is more normal."""
+
+import numpy as np
+
+from askew.errors import InvalidInput
+from askew.geometry.dirichlet import Array, as_float64, like
+
+
+def dirichlet_normality(log_probabilities: Array, alphas: Array) -> Array:
+    """[n, t, k] answers under Dirichlets [t, k] to normality [n]: the paper's n_S, section 4.2, as a mean over t."""
+    answers, concentrations = as_float64(log_probabilities), as_float64(alphas)
+    if answers.ndim != 3 or answers.shape[1:] != concentrations.shape:
+        raise InvalidInput(
+            f"answers [n, t, k] and alphas [t, k] must agree, got {answers.shape} and {concentrations.shape}"
+        )
+    # Differs from the reference: nothing here; the paper's formula sums over t where its program takes the mean.
+    normality = np.einsum("ntk,tk->n", answers, concentrations - 1.0) / answers.shape[1]
+    return like(normality, log_probabilities)
+
+
+def simplified_normality(log_probabilities: Array) -> Array:
+    """[n, t, t] to [n]: the mean probability given to the transform that was applied. Section 4.2, last paragraph."""
+    answers = as_float64(log_probabilities)
+    if answers.ndim != 3 or answers.shape[1] != answers.shape[2]:
+        raise InvalidInput(f"the simplified score needs one answer per transform, [n, t, t], got {answers.shape}")
+    return like(np.exp(np.einsum("ntt->nt", answers)).mean(axis=1), log_probabilities)

@@ -1,0 +1,71 @@
+"""One door for everything a person may call images."""
+
+import glob
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from askew.errors import InvalidInput, NoImages
+from askew.images.arrays import source_of_array, source_of_npy, source_of_npz
+from askew.images.folders import MASKS, Role, is_image, source_of_folder
+from askew.images.manifests import source_of_manifest
+from askew.images.names import printable
+from askew.images.sources import ImageSource, only_normal, source_of_files
+
+
+def open_images(X: Any, *, image_shape: tuple[int, ...] | None = None, role: Role = "all") -> ImageSource:
+    """The source of X: a folder, file, glob pattern, manifest, list of paths, array or a source already.
+
+    `role="normal"` keeps what may be fitted on: by the folders' names, or by a table's `split` and `label`. An array
+    [n, values] needs `image_shape=(height, width[, channels])`.
+    """
+    if role not in ("normal", "all"):
+        raise InvalidInput(f"role must be 'normal' or 'all', got {role!r}")
+    if isinstance(X, ImageSource):
+        return X
+    if isinstance(X, (str, bytes, os.PathLike)):
+        return _open_path(os.fsdecode(X), image_shape, role)
+    if isinstance(X, (list, tuple)):
+        if not X:
+            raise NoImages("the list of images is empty")
+        if any(isinstance(path, (str, bytes, os.PathLike)) for path in X):
+            return _open_list(X)
+    return source_of_array(X, image_shape=image_shape)
+
+
+def _open_path(path: str, image_shape: tuple[int, ...] | None, role: Role) -> ImageSource:
+    if not path or "\0" in path:
+        raise NoImages(f"{path!r} is not a path")
+    if Path(path).is_dir():
+        return source_of_folder(path, role)
+    if not os.path.lexists(path):
+        return _open_pattern(path)
+    suffix = Path(path).suffix.lower()
+    if suffix in (".npy", ".npz") and not Path(path).is_file():  # a pipe would be waited on for ever
+        raise InvalidInput(f"{printable(path)} is not a regular file")
+    if suffix == ".npy":
+        return source_of_npy(path, image_shape=image_shape)
+    if suffix not in (".npz", ".csv"):
+        return source_of_files([path])
+    table = source_of_manifest(path) if suffix == ".csv" else source_of_npz(path, image_shape=image_shape)
+    return only_normal(table) if role == "normal" else table
+
+
+def _open_pattern(pattern: str) -> ImageSource:
+    if not glob.has_magic(pattern):
+        raise NoImages(f"there is no file or folder {printable(pattern)}")
+    matches = glob.glob(pattern, recursive=True)  # noqa: PTH207  (pathlib needs a root and has other rules for **)
+    if MASKS not in pattern:  # masks count only where the pattern asks for them by name
+        matches = [path for path in matches if MASKS not in Path(path).parts]
+    paths = [path for path in matches if is_image(path) and not Path(path).is_dir()]
+    if not paths:
+        raise NoImages(f"no image file matches {printable(pattern)}")
+    return source_of_files(sorted(set(paths), key=os.fsencode))
+
+
+def _open_list(paths: Sequence[Any]) -> ImageSource:
+    for index, path in enumerate(paths):
+        if not isinstance(path, (str, bytes, os.PathLike)):
+            raise InvalidInput(f"a list of paths must hold only paths, item {index} is {type(path).__name__}")
+    return source_of_files([os.fsdecode(path) for path in paths])
