@@ -28,7 +28,7 @@ TENSORS = {
 DOCUMENT = {"preset": "quick", "rate": 0.01, "classes": ["a", "ü", None]}
 DTYPES = ["?", "u1", "<i4", "<i8", "<u8", "<f2", "<f4", "<f8", ">i4", ">i8", ">u8", ">f2", ">f4", ">f8"]
 
-in_one_folder = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+in_one_folder = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 texts = st.text(max_size=8)
 documents = st.dictionaries(
     texts,
@@ -360,6 +360,19 @@ def test_an_array_that_does_not_lie_in_the_file_is_refused(path, blob, entry):
     head = json.dumps({"__metadata__": metadata, "a": entry}).encode()
     path.write_bytes(len(head).to_bytes(8, "little") + head + bytes(4))
     assert "checksum" not in refusal(path)
+
+
+@pytest.mark.parametrize("spans", [[(0, 4), (0, 4)], [(0, 4), (2, 6)], [(0, 4), (8, 12)], [(4, 8), (8, 12)]])
+def test_arrays_with_gaps_or_overlaps_are_refused_though_their_checksum_fits(path, blob, spans):
+    metadata = json.loads(blob[8 : 8 + int.from_bytes(blob[:8], "little")])["__metadata__"]
+    arrays = {name: np.zeros(1, np.float32) for name in "ab"}
+    metadata["sha256"] = storage._digest("model", metadata["document"], arrays)
+    entries = {
+        name: {"dtype": "F32", "shape": [1], "data_offsets": span} for name, span in zip("ab", spans, strict=True)
+    }
+    head = json.dumps({"__metadata__": metadata, **entries}).encode()
+    path.write_bytes(len(head).to_bytes(8, "little") + head + bytes(spans[-1][1]))
+    assert "gaps or overlaps" in refusal(path)
 
 
 def test_truth_values_are_0_or_1_even_in_a_forged_file(path):

@@ -354,6 +354,12 @@ def test_folds_part_the_images_evenly_and_keep_groups_whole(data, seed):
         assert sum(len({groups[i] for i in fold}) for fold in made) == parts
 
 
+def test_large_groups_do_not_make_folds_uneven():
+    for seed in range(10):
+        made = folds(12, 2, np.random.default_rng(seed), "aaaaaabcdefg")
+        assert [fold.size for fold in made] == [6, 6]
+
+
 @pytest.mark.parametrize(("n", "k", "groups"), [(5, 1, None), (5, 6, None), (4, 3, "aabb"), (4, 2, "aaaa")])
 def test_folds_that_cannot_be_made_are_refused(n, k, groups):
     with pytest.raises(InvalidInput, match="folds"):
@@ -386,6 +392,11 @@ def test_benjamini_hochberg_equals_the_slow_loop_in_exact_arithmetic(n, ranks, r
     exact = [Fraction(min(r, n + 1), n + 1) for r in ranks]
     mask = benjamini_hochberg([float(p) for p in exact], rate)
     assert mask.tolist() == slow_benjamini_hochberg(exact, Fraction(str(rate)))
+
+
+def test_a_p_value_on_the_line_passes_though_floats_put_it_above():
+    assert 0.1 * 3 > 0.3
+    assert benjamini_hochberg([0.1, 1, 1], 0.3).tolist() == [True, False, False]
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=40), rates)

@@ -217,7 +217,7 @@ def _header(stream: BinaryIO, size: int) -> tuple[Any, dict[str, Any], int]:
     if size > _LARGEST_FILE:
         raise ValueError(f"has {size:,} bytes, and askew's files have up to {_LARGEST_FILE:,}")
     length = int.from_bytes(stream.read(8), "little")
-    if size < 8 or length > _LARGEST_HEADER or not stream.read(1) == b"{":
+    if size < 8 or length > _LARGEST_HEADER or stream.read(1) != b"{":
         raise ValueError("is not an askew file, or is damaged")
     if 8 + length > size:
         raise ValueError(f"is cut short: it has {size:,} bytes and its header alone {8 + length:,}; get it again")
@@ -226,7 +226,7 @@ def _header(stream: BinaryIO, size: int) -> tuple[Any, dict[str, Any], int]:
         header = _parsed(stream.read(length).decode())
     except (ValueError, RecursionError):
         raise ValueError("is not an askew file, or is damaged: its header cannot be read") from None
-    if not isinstance(header, dict) or "__metadata__" not in header:
+    if "__metadata__" not in header:
         raise ValueError("is not an askew file: it lacks askew's metadata")
     return header.pop("__metadata__"), header, 8 + length
 

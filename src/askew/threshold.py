@@ -184,7 +184,7 @@ def split_holdout(
 def folds(n: int, k: int, generator: np.random.Generator, groups: Iterable[Hashable] | None = None) -> list[Indexes]:
     """`k` parts of the images, as ascending indexes: random, of nearly equal size, no group in two of them."""
     group_of = _group_numbers(n, groups)
-    counts = np.bincount(group_of, minlength=0)
+    counts = np.bincount(group_of)
     if not 2 <= k <= counts.size:
         what = "images" if groups is None else "groups of images"
         raise InvalidInput(f"{counts.size} {what} make 2 to {counts.size} folds, got {k}; change the number of folds")
@@ -201,7 +201,7 @@ def folds(n: int, k: int, generator: np.random.Generator, groups: Iterable[Hasha
 
 
 def benjamini_hochberg(p_values: npt.ArrayLike, false_discovery_rate: float) -> Flags:
-    """True for the images of one batch to flag, so that at most the given share of the flagged ones is normal."""
+    """True for the images of one batch to flag: on average at most the given share of the flagged ones is normal."""
     rate = _fraction(false_discovery_rate, "false_discovery_rate")
     p = _finite(p_values, "p-values").ravel()
     if p.size and not (p.min() >= 0 and p.max() <= 1):
@@ -237,9 +237,7 @@ def _alarm_ranks(n: int, rate: float) -> int:
 
 def _beta_quantile(probability: float, a: int, b: int) -> float:
     """The x with P(Beta(a, b) <= x) = probability, for whole a and b."""
-    # That is P(Binomial(a + b - 1, x) >= a). The shorter side of the binomial's sum is added up, in logarithms.
-    if a > b:
-        return 1 - _beta_quantile(1 - probability, b, a)
+    # That is P(Binomial(a + b - 1, x) >= a) = 1 - P(< a): a sum of few terms for a low rate, added up in logarithms.
     trials = a + b - 1
     j = np.arange(a)
     log_choices = np.concatenate(([0.0], np.cumsum(np.log((trials - j[:-1]) / (j[:-1] + 1)))))

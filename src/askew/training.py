@@ -1,7 +1,7 @@
 """The one optimiser loop. A detector supplies the loss; everything random is a function of the seed and the step.
 
-That makes resuming exact: a checkpoint is the weights, the optimiser's state and a step count, and a run that was killed
-at any moment continues to the same weights, bit for bit on a CPU.
+That makes resuming exact: a checkpoint is the weights, the optimiser's state and a step count, and a run that was
+killed at any moment continues to the same weights, bit for bit on a CPU.
 """
 
 import logging
@@ -79,7 +79,7 @@ Loss = Callable[[Tensor, torch.Generator], tuple[Tensor, Tensor]]
 
 @dataclass
 class Checkpoint:
-    """Where an unfinished run is kept, and whose it is: `identity` is a digest of the settings, the seed and the data."""
+    """Where an unfinished run is kept, and whose it is: `identity` digests the settings, the seed and the data."""
 
     path: Path
     identity: str

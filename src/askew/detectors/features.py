@@ -1,4 +1,4 @@
-"""Rows of features laid out as small images, so that a detector takes [n, features] as every scikit-learn estimator does.
+"""Rows of features laid out as small images, so that a detector takes [n, features] as scikit-learn estimators do.
 
 Features have no neighbours, so this is for compatibility: use an estimator made for tables where you have one.
 """

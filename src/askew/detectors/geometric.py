@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from askew.detectors.contract import Detector, Rate, Run, Size
-from askew.detectors.presets import GeometricSettings
+from askew.detectors.contract import Detector, Run, Size, reporter
+from askew.detectors.files import Arrays
+from askew.detectors.holdout import Rate
+from askew.detectors.presets import GeometricRecord, GeometricSettings
 from askew.detectors.presets import preset as preset_named
-from askew.detectors.record import ModelRecord
-from askew.engine import Engine
 from askew.errors import BadFile, InvalidInput
 from askew.geometry import TransformSet, dirichlet_normality, fit_dirichlet_moments
 from askew.geometry.augment import jitter
@@ -134,46 +134,49 @@ class GeometricDetector(Detector):
         if settings.alpha_images is not None and settings.alpha_images < len(images):
             chosen = np.random.default_rng(run.seed).choice(len(images), settings.alpha_images, replace=False)
             images = images[np.sort(chosen)]
-        mean, mean_log = 0.0, 0.0
-        report = run.reporter("fitting Dirichlets")
+        mean = np.zeros((len(self.transforms_), sum(self.questions_.classes)))
+        mean_log = np.zeros_like(mean)
+        report = reporter("fitting Dirichlets", run.watch)
         for done, image in enumerate(images, 1):
-            (answers,) = self._answers(image[None], run.engine)
-            mean, mean_log = mean + np.exp(answers), mean_log + answers
+            (answers,) = self._answers(image[None])
+            mean += np.exp(answers) / len(images)
+            mean_log += answers / len(images)
             report(done, len(images))
-        means = zip(self._by_question(mean / len(images)), self._by_question(mean_log / len(images)), strict=True)
+        means = zip(self._by_question(mean), self._by_question(mean_log), strict=True)
         self.alphas_ = [fit_dirichlet_moments(mean, mean_log) for mean, mean_log in means]
 
-    def _normality(self, images: NDArray[np.uint8], engine: Engine) -> NDArray[np.float64]:
+    def _normality(self, images: NDArray[np.uint8]) -> NDArray[np.float64]:
         """Step 4: higher is more normal."""
-        answers = self._by_question(self._answers(images, engine))
-        return np.sum([dirichlet_normality(a, alphas) for a, alphas in zip(answers, self.alphas_, strict=True)], axis=0)
+        answers = self._by_question(self._answers(images))
+        scores = [dirichlet_normality(answer, alphas) for answer, alphas in zip(answers, self.alphas_, strict=True)]
+        return np.asarray(sum(scores))
 
-    def _answers(self, images: NDArray[np.uint8], engine: Engine) -> NDArray[np.float64]:
+    def _answers(self, images: NDArray[np.uint8]) -> NDArray[np.float64]:
         """[n, t, classes]: log-probabilities of every view, question after question."""
         answers = []
-        for views in self._views(images, engine):
-            with torch.inference_mode(), engine.autocast():
-                logits = self.network_(engine.scaled(views))
+        for views in self._views(images):
+            with torch.inference_mode(), self.engine_.autocast():
+                logits = self.network_(self.engine_.scaled(views))
             split = logits.double().cpu().split(self.questions_.classes, dim=1)
             answers.append(torch.cat([part.log_softmax(dim=1) for part in split], dim=1))
         return torch.cat(answers).view(-1, len(self.transforms_), sum(self.questions_.classes))[: len(images)].numpy()
 
-    def _views(self, images: NDArray[np.uint8], engine: Engine) -> Iterator[Tensor]:
+    def _views(self, images: NDArray[np.uint8]) -> Iterator[Tensor]:
         """All views of one image at a time, or of a fixed number: batches of one shape give one image one score."""
-        size = engine.images_per_pass
+        size, device = self.engine_.images_per_pass, self.engine_.device
         for start in range(0, len(images), size):
-            piece = torch.from_numpy(images[start : start + size]).to(engine.device)
+            piece = torch.from_numpy(images[start : start + size]).to(device)
             padding = piece.new_zeros(size - len(piece), *piece.shape[1:])
             yield self.transforms_.apply(torch.cat([piece, padding])).flatten(0, 1)
 
     def _by_question(self, answers: NDArray[np.float64]) -> list[NDArray[np.float64]]:
         return np.split(answers, np.cumsum(self.questions_.classes)[:-1], axis=-1)
 
-    def _weaknesses(self, images: NDArray[np.uint8], engine: Engine) -> list[str]:
+    def _weaknesses(self, images: NDArray[np.uint8]) -> list[str]:
         """The questions that normal images themselves leave open: nothing can be learned from those."""
         lines = []
         self.recognition_ = {}
-        for q, answers in enumerate(self._by_question(self._answers(images, engine))):
+        for q, answers in enumerate(self._by_question(self._answers(images))):
             name, chance = self.questions_.names[q], 1 / self.questions_.classes[q]
             right = float((answers.argmax(axis=-1) == self.questions_.labels[:, q]).mean())
             self.recognition_[name] = right
@@ -185,20 +188,17 @@ class GeometricDetector(Detector):
                 )
         return lines
 
-    def _tensors(self) -> dict[str, NDArray[Any]]:
+    def _tensors(self) -> Arrays:
         network = {f"network/{name}": value.cpu().numpy() for name, value in self.network_.state_dict().items()}
         return network | {f"alphas/{name}": a for name, a in zip(self.questions_.names, self.alphas_, strict=True)}
 
-    def _described(self) -> dict[str, Any]:
-        flips, row_shifts, column_shifts, turns = self.transforms_.values
-        values = {"flips": flips, "row_shifts": row_shifts, "column_shifts": column_shifts, "turns": turns}
-        return {"transforms": values, "recognition": self.recognition_}
+    def _learned(self) -> GeometricRecord:
+        return GeometricRecord.of(self.transforms_, self.recognition_)
 
-    def _restore(self, tensors: dict[str, NDArray[Any]], record: ModelRecord) -> None:
-        if record.transforms is None:
-            raise BadFile("it names no transforms")
-        side, channels = record.policy.side, record.policy.channels
-        self.transforms = TransformSet(side, **record.transforms.model_dump())
+    def _restore(self, tensors: Arrays, learned: dict[str, Any]) -> None:
+        record = GeometricRecord.model_validate(learned)
+        side, channels = self.policy_.side, self.policy_.channels
+        self.transforms = record.transform_set(side)
         with torch.device("meta"):
             self._build(self.settings_, side, channels)
         weights = {

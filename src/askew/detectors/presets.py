@@ -50,6 +50,29 @@ class GeometricSettings(BaseModel):
         return self.networks[max(fitting)]
 
 
+class GeometricRecord(BaseModel):
+    """What a model file says of a fitted `GeometricDetector` besides its arrays."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    flips: tuple[bool, ...] = Field(min_length=1, max_length=2)
+    row_shifts: tuple[int, ...] = Field(min_length=1, max_length=9)
+    column_shifts: tuple[int, ...] = Field(min_length=1, max_length=9)
+    turns: tuple[int, ...] = Field(min_length=1, max_length=4)
+    recognition: dict[str, float]  # the share of normals' views whose transform is recognised, per question
+
+    @classmethod
+    def of(cls, transforms: TransformSet, recognition: dict[str, float]) -> "GeometricRecord":
+        """The record of a detector with these transforms."""
+        flips, row_shifts, column_shifts, turns = transforms.values
+        return cls(
+            flips=flips, row_shifts=row_shifts, column_shifts=column_shifts, turns=turns, recognition=recognition
+        )
+
+    def transform_set(self, side: int) -> TransformSet:
+        """The transforms, for images of that side."""
+        return TransformSet(side, self.flips, self.row_shifts, self.column_shifts, self.turns)
+
+
 PRESETS: dict[str, GeometricSettings] = {
     # Paper: section 5 and the authors' program. 3 epochs = ceil(200 / 72); no hold-out, so no threshold unless asked.
     "paper": GeometricSettings(

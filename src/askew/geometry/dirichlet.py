@@ -1,4 +1,4 @@
-"""Maximum-likelihood Dirichlet distributions: how a classifier's answers to one transform are spread over normal images.
+"""Maximum-likelihood Dirichlet distributions: how a classifier's answers to one transform spread over normal images.
 
 The start is Wicker et al.'s, the fixed point and the inverse digamma are Minka's, as in the authors' program. Only two
 means of the data enter (of the probabilities and of their logarithms), so answers can be summed up batch by batch and
@@ -28,7 +28,7 @@ MAX_CONCENTRATION = 1e8
 
 
 def fit_dirichlet(log_probabilities: Array) -> Array:
-    """[n, k] to the alphas [k]; [t, n, k] to [t, k], one fit per t. Float64, of the kind that was given. Section 4.2."""
+    """[n, k] to the alphas [k]; [t, n, k] to [t, k], one fit per t. Float64, of the kind given. Section 4.2."""
     values = as_float64(log_probabilities)
     if values.ndim not in (2, 3) or values.shape[-2] < 1 or values.shape[-1] < 2:
         raise InvalidInput(f"log-probabilities must be [n, k] or [t, n, k] with n >= 1 and k >= 2, got {values.shape}")
@@ -62,12 +62,13 @@ def _wicker_start(mean: NDArray[np.float64], mean_log: NDArray[np.float64]) -> N
     concentration = (f.shape[-1] - 1) * EULER / np.maximum(spread, tiny)
     # The spread is 0 where all answers agree, and rounding can push it below.
     concentration = np.clip(concentration, 0.0, MAX_CONCENTRATION)[..., None]
-    return np.maximum(f * concentration, np.finfo(np.float32).tiny)
+    start: NDArray[np.float64] = np.maximum(f * concentration, np.finfo(np.float32).tiny)
+    return start
 
 
 def inverse_digamma(y: NDArray[np.float64]) -> NDArray[np.float64]:
     """The x > 0 with psi(x) = y, by Minka's start and five Newton steps."""
-    # psi(1) itself lies above -2.22, so the second branch never divides by zero; `where` evaluates both, hence the bound.
+    # psi(1) lies above -2.22, so the second branch never divides by zero; `where` evaluates both, hence the bound.
     below = np.minimum(y, -2.22)
     x = np.where(y >= -2.22, np.exp(np.minimum(y, 50.0)) + 0.5, -1.0 / (below + EULER))
     for _ in range(5):
@@ -79,10 +80,10 @@ def as_float64(values: Any) -> NDArray[np.float64]:
     """Log-probabilities as float64, minus infinity lifted to a finite floor; anything else not finite is refused."""
     if not isinstance(values, np.ndarray):
         values = values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)
-    array = values.astype(np.float64)
+    array: NDArray[np.float64] = values.astype(np.float64)
     if np.isnan(array).any() or (array == np.inf).any():
         raise InvalidInput("log-probabilities hold NaN or plus infinity; take log_softmax of finite logits")
-    return np.maximum(array, LOG_FLOOR)
+    return np.asarray(np.maximum(array, LOG_FLOOR))
 
 
 def like(values: NDArray[np.float64], given: Array) -> Array:

@@ -1,8 +1,8 @@
 """Flips, shifts and quarter turns as integer pixel gathers: exact on uint8, one index table, any device.
 
-A view is an image under one transform: flipped left to right or not, then shifted, then turned counter-clockwise. Pixels
-that a shift brings in are the mirrored ones, the edge pixel repeated. Every factor's values are listed with the one that
-does nothing first, so transform 0 of the usual sets is the identity.
+A view is an image under one transform: flipped left to right or not, then shifted, then turned counter-clockwise.
+Pixels that a shift brings in are the mirrored ones, the edge pixel repeated. Every factor's values start with the one
+that does nothing, so transform 0 of the usual sets is the identity.
 """
 
 import math

@@ -28,7 +28,7 @@ from askew.errors import UnreadableImage
 from askew.images.names import printable
 
 MAX_BYTES = 256 * 2**20
-# As RGB these fill the same 256 MiB. It is also where Pillow begins to warn, so its warning never has a cause.
+# As RGB these fill the same 256 MiB. It is also where Pillow begins to warn of bombs, which what passes never causes.
 MAX_PIXELS = MAX_BYTES // 3
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".jpe", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".pgm", ".ppm", ".pnm", ".pbm")
@@ -77,7 +77,7 @@ def read_bytes(path: str) -> bytes:
         if status.st_size > MAX_BYTES:
             raise UnreadableImage(f"the file has {status.st_size:,} bytes, more than the {MAX_BYTES:,} allowed")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read(MAX_BYTES)  # bounded again: the file may have grown since
+            return file.read(status.st_size)  # no further: it may have grown since
     except OSError as problem:
         raise UnreadableImage(f"the file cannot be read: {_reason(problem)}") from problem
     finally:
@@ -89,27 +89,19 @@ def decode(content: bytes) -> Decoded:
     if not content:
         raise UnreadableImage("the file is empty")
     name, opener = _format(content)
-    # Pillow's parsers raise nearly every built-in exception on hostile bytes; all of them mean the same here.
     try:
-        picture = opener(io.BytesIO(content))
+        with opener(io.BytesIO(content)) as picture:
+            _check_size(picture)
+            picture.load()
+            _check_size(picture)  # some formats learn their true size while loading
+            pixels, notes = _eight_bit(picture)
+            pixels, turned = _upright(pixels, picture)
+            return Decoded(pixels, (*notes, *turned, *_first_of_several(picture)))
+    except UnreadableImage:
+        raise
+    # Pillow's parsers raise nearly every built-in exception on hostile bytes; all of them mean the same here.
     except Exception as problem:
         raise UnreadableImage(f"damaged {name}: {_reason(problem)}") from problem
-    with picture:
-        width, height = picture.size
-        if width * height > MAX_PIXELS:
-            raise UnreadableImage(f"{width}x{height} pixels are more than the {MAX_PIXELS:,} allowed")
-        try:
-            picture.load()
-            # Some headers change the size while loading.
-            if 0 < picture.width * picture.height <= MAX_PIXELS:
-                pixels, notes = _eight_bit(picture)
-                pixels, turned = _upright(pixels, picture)
-                return Decoded(pixels, (*notes, *turned, *_first_of_several(picture)))
-        except UnreadableImage:
-            raise
-        except Exception as problem:
-            raise UnreadableImage(f"damaged {name}: {_reason(problem)}") from problem
-    raise UnreadableImage(f"damaged {name}: it has no pixels")
 
 
 def flatten(picture: Image.Image) -> tuple[Image.Image, tuple[str, ...]]:
@@ -132,6 +124,14 @@ def _format(content: bytes) -> tuple[str, type[ImageFile.ImageFile]]:
     raise UnreadableImage(f"not a {FORMAT_NAMES} file")
 
 
+def _check_size(picture: Image.Image) -> None:
+    width, height = picture.size
+    if width * height > MAX_PIXELS:
+        raise UnreadableImage(f"{width}x{height} pixels are more than the {MAX_PIXELS:,} allowed")
+    if width < 1 or height < 1:
+        raise UnreadableImage(f"{width}x{height} pixels are no image")
+
+
 def _eight_bit(picture: Image.Image) -> tuple[NDArray[np.uint8], tuple[str, ...]]:
     """The pixels as uint8 [height, width, 1 or 3], in the file's own orientation."""
     if picture.mode.startswith("I;16"):
@@ -151,7 +151,7 @@ def _eight_bit(picture: Image.Image) -> tuple[NDArray[np.uint8], tuple[str, ...]
         notes = () if has_palette else (f"{picture.mode} converted to RGB",)
         picture = picture.convert("RGB")
 
-    pixels = np.array(picture)
+    pixels = np.asarray(picture)
     if pixels.ndim == 2:
         return pixels[:, :, None], notes
     return (pixels[:, :, :1].copy() if has_palette and is_grey(pixels) else pixels), notes

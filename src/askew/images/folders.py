@@ -137,5 +137,5 @@ class _Walk:
                     self.paths.append(entry.path)
                 else:
                     self.others[Path(entry.name).suffix.lower() or "without a suffix"] += 1
-        # Real folders before links to them, so that an image goes by its own path.
-        return sorted(below, key=lambda path: (not Path(path).is_symlink(), os.fsencode(path)), reverse=True)
+        # The last is entered first. Links wait, so that an image goes by its own path.
+        return sorted(below, key=lambda path: (Path(path).is_symlink(), os.fsencode(path)), reverse=True)

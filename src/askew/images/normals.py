@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from askew.errors import InvalidInput, NoImages
 from askew.images.decoding import Decoded, is_grey
@@ -63,7 +64,11 @@ def load_normals(
 
     `channels=None` means one if every image is grey and three otherwise. `watch(done, total)` is told of each image.
     """
-    policy = SizePolicy(side=side, fit=fit, channels=channels or 1)
+    try:
+        policy = SizePolicy(side=side, fit=fit, channels=channels or 1)
+    except ValidationError as problem:
+        wrong = problem.errors()[0]
+        raise InvalidInput(f"{wrong['loc'][0]} {wrong['input']!r} cannot be used: {wrong['msg']}") from problem
     if workers < 0:
         raise InvalidInput(f"workers must be 0 or more, got {workers}")
 
@@ -71,7 +76,7 @@ def load_normals(
         return _look(decoded, side, fit, channels)
 
     gathered = _Gathered(len(source), side, policy.channels)
-    with closing(read_ahead(source, look, workers=workers)) as outcomes:
+    with closing(read_ahead(source, look, workers=workers, image_bytes=3 * side * side)) as outcomes:
         for done, (index, outcome) in enumerate(outcomes, 1):
             gathered.add(index, source.names[index], outcome)
             if watch is not None:
@@ -181,7 +186,7 @@ def _look(decoded: Decoded, side: int, fit: Fit, channels: Literal[1, 3] | None)
         height=height,
         colour=colour,
         # Of the image itself, thinned out: a white one padded with black is blank too.
-        blank=float(decoded.pixels[::step, ::step].std(dtype=np.float32)) < _BLANK_SPREAD,
+        blank=bool(decoded.pixels[::step, ::step].std(axis=(0, 1)).max() < _BLANK_SPREAD),
         enlarged=is_enlarged(height, width, side, fit),
         notes=decoded.notes,
     )

@@ -84,7 +84,7 @@ def _padded(image: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:
 
 def _resized(image: NDArray[np.uint8], height: int, width: int) -> NDArray[np.uint8]:
     if image.shape[:2] == (height, width):
-        return np.ascontiguousarray(image)
+        return image.copy()  # always the caller's own
     picture = Image.fromarray(image[:, :, 0] if image.shape[2] == 1 else image)
     # One axis at a time, the one that shrinks most first: a sliver never grows into gigabytes halfway.
     across, down = width / picture.width, height / picture.height

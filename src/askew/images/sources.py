@@ -104,4 +104,4 @@ def _narrowed(source: ImageSource, rows: list[int], column: str, wanted: str, fo
         return source
     kept = set(rows)
     others = listed([value for row, value in enumerate(found) if row not in kept])
-    return source.take(rows).noted(f"left out {len(source) - len(rows):,} images whose {column} is {others}")
+    return source.take(rows).noted(f"left out {len(source) - len(rows):,} of {len(source):,} by {column}: {others}")

@@ -19,7 +19,7 @@ from askew.images.sources import ImageSource
 
 Result = TypeVar("Result")
 
-_SPAN = 8  # images a thread takes at a time: few enough to balance, enough to hide the hand-over
+_SPAN_BYTES = 4 * 2**20  # of prepared images, which is what waits in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ def stream(
 ) -> Generator[Batch, None, None]:
     """Batches of prepared images in the source's order, `workers` threads reading ahead.
 
-    At most `batch` and 16 images per worker are in memory, however long the source. Closing the iterator stops the
-    threads; an image that cannot be read becomes one of the batch's errors.
+    However long the source, what waits is one batch and some 8 MiB of prepared images per worker. Closing the iterator
+    stops the threads. An image that cannot be read becomes one of the batch's errors.
     """
     if batch < 1:
         raise InvalidInput(f"batch must be at least 1, got {batch}")
@@ -68,7 +68,8 @@ def _batches(
     def prepared(decoded: Decoded) -> tuple[NDArray[np.uint8], tuple[str, ...]]:
         return prepare(decoded.pixels, policy), decoded.notes
 
-    with closing(read_ahead(source, prepared, workers=workers, indexes=indexes)) as outcomes:
+    size = policy.side**2 * policy.channels
+    with closing(read_ahead(source, prepared, workers=workers, indexes=indexes, image_bytes=size)) as outcomes:
         while taken := list(islice(outcomes, batch)):
             yield _batch(taken, policy)
 
@@ -78,10 +79,14 @@ def read_ahead(
     work: Callable[[Decoded], Result],
     *,
     workers: int,
+    image_bytes: int,
     indexes: Sequence[int] | None = None,
 ) -> Generator[tuple[int, Result | Unread], None, None]:
-    """Pairs of an index and what `work` makes of that image, in order; `work` may raise `UnreadableImage` too."""
-    order = range(len(source)) if indexes is None else indexes
+    """Pairs of an index and what `work` makes of that image, in order.
+
+    `work` may raise `UnreadableImage` too; its results take about `image_bytes` each.
+    """
+    order = range(len(source)) if indexes is None else [int(index) for index in indexes]
 
     def attempt(index: int) -> tuple[int, Result | Unread]:
         try:
@@ -98,7 +103,8 @@ def read_ahead(
     def run(span: Sequence[int]) -> list[tuple[int, Result | Unread]]:
         return [attempt(index) for index in span if not stopped.is_set()]
 
-    spans = (order[start : start + _SPAN] for start in range(0, len(order), _SPAN))
+    step = _span(len(order), workers, image_bytes)
+    spans = (order[start : start + step] for start in range(0, len(order), step))
     pool = ThreadPoolExecutor(workers, thread_name_prefix="askew-images")
     try:
         pending: deque[Future[list[tuple[int, Result | Unread]]]] = deque(
@@ -112,6 +118,15 @@ def read_ahead(
         # Also on a closed generator and on Ctrl-C: each thread finishes at most the image in its hands.
         stopped.set()
         pool.shutdown(cancel_futures=True)
+
+
+def _span(count: int, workers: int, image_bytes: int) -> int:
+    """How many images a thread takes at a time.
+
+    Handing over costs as much as decoding a small image, so as many as the memory allows, while each thread still gets
+    several turns.
+    """
+    return max(1, min(64, _SPAN_BYTES // image_bytes, count // (4 * workers)))
 
 
 def _batch(outcomes: list[tuple[int, tuple[NDArray[np.uint8], tuple[str, ...]] | Unread]], policy: SizePolicy) -> Batch:

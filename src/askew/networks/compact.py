@@ -52,4 +52,5 @@ class CompactResNet(nn.Module):
         x = self.blocks(functional.relu(self.norm(self.stem(x))))
         # Pooling and logits in float32: scores are made of small differences between logits.
         with torch.autocast(x.device.type, enabled=False):
-            return self.dense(x.float().mean((2, 3)))
+            logits: Tensor = self.dense(x.float().mean((2, 3)))
+        return logits

@@ -42,7 +42,10 @@ class Block(nn.Module):
         active = functional.relu(self.norm1(x))
         # Paper: the projection reads the tensor after the first BN and ReLU, the identity the one before.
         shortcut = x if self.shortcut is None else self.shortcut(active)
-        return self.conv2(functional.relu(self.norm2(self.conv1(active)))) + shortcut
+        x = self.conv1(active)
+        x = self.conv2(functional.relu(self.norm2(x)))
+        total: Tensor = x + shortcut
+        return total
 
 
 class WideResNet(nn.Module):
@@ -88,4 +91,5 @@ class WideResNet(nn.Module):
         # Logits in float32, whatever the convolutions ran in: scores are made of small differences between logits.
         with torch.autocast(x.device.type, enabled=False):
             # Paper: flattened row, column, channel.
-            return self.dense(x.float().permute(0, 2, 3, 1).flatten(1))
+            logits: Tensor = self.dense(x.float().permute(0, 2, 3, 1).flatten(1))
+        return logits

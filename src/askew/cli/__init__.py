@@ -1,0 +1,235 @@
+"""The command: a file a verb, each imported when its verb is called, so that `askew --help` is instant.
+
+Exit codes: 0 done; 1 anomalies found and `--fail-on-anomaly` given; 2 what the user can mend, on one line; 130 Ctrl-C.
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn
+
+import typer
+
+from askew.errors import AskewError, MissingExtra
+
+FAILED = 2
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="askew",
+    help="Find the images that do not belong, having seen only ones that do.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Images = Annotated[
+    list[str], typer.Argument(help="Folders, image files, patterns, .npz or .npy arrays, or .csv manifests.")
+]
+Model = Annotated[Path, typer.Argument(help="A model that `askew fit` wrote.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
+RateText = Annotated[
+    str | None,
+    typer.Option(
+        "--false-alarm-rate", metavar="RATE", help="The share of normal images to be called anomalies, or auto."
+    ),
+]
+
+
+@app.command()
+def fit(
+    normal: Images,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where the model goes: a .safetensors file.")],
+    false_alarm_rate: RateText = "auto",
+    preset: Annotated[str, typer.Option(help="Named settings: fast, or paper.")] = "fast",
+    side: Annotated[
+        int | None, typer.Option(help="The side in pixels that images are brought to.  [default: 32]")
+    ] = None,
+    size: Annotated[
+        Literal["auto", "crop", "pad", "stretch"], typer.Option(help="How images are brought to a square.")
+    ] = "auto",
+    views: Annotated[int | None, typer.Option(help="The training budget in views, instead of the preset's.")] = None,
+    holdout: Annotated[
+        float | None, typer.Option(help="The share of images kept for the threshold.  [default: the preset's]")
+    ] = None,
+    cross_fit: Annotated[
+        int, typer.Option(metavar="PARTS", help="For small sets: fit PARTS times more, so that all images calibrate.")
+    ] = 0,
+    group_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REGEX",
+            help="Keep near-duplicates together: images whose path has the same match, or 'folder' for one folder's.",
+        ),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a fit that was interrupted.")] = False,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same model.")] = 0,
+    device: Device = "auto",
+    precision: Annotated[str, typer.Option(help="auto, fp32 or bf16; recorded in the model.")] = "auto",
+    compiled: Annotated[bool, typer.Option("--compile", help="Train through torch.compile.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Learn what is normal from NORMAL images, and write a model with a threshold."""
+    from askew.cli.fit import fit as run
+
+    run(
+        normal,
+        output=output,
+        false_alarm_rate=rate(false_alarm_rate),
+        preset=preset,
+        side=side,
+        size=size,
+        views=views,
+        holdout=holdout,
+        cross_fit=cross_fit,
+        group_by=group_by,
+        resume=resume,
+        seed=seed,
+        device=device,
+        precision=precision,
+        compiled=compiled,
+        quiet=quiet,
+    )
+
+
+@app.command()
+def score(
+    model: Model,
+    images: Images,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write every verdict to a .csv or .jsonl file.")
+    ] = None,
+    false_alarm_rate: RateText = None,
+    fdr: Annotated[
+        float | None,
+        typer.Option(
+            metavar="RATE", help="Flag so many that this share of the flagged is normal (Benjamini-Hochberg)."
+        ),
+    ] = None,
+    fail_on_anomaly: Annotated[
+        bool, typer.Option("--fail-on-anomaly", help="Exit with 1 when an image is an anomaly.")
+    ] = False,
+    top: Annotated[int, typer.Option(help="How many images the table on the terminal shows.")] = 20,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Say of each of IMAGES whether it belongs."""
+    from askew.cli.score import score as run
+
+    found = run(
+        model,
+        images,
+        output=output,
+        false_alarm_rate=None if false_alarm_rate == "auto" else rate(false_alarm_rate),
+        fdr=fdr,
+        top=top,
+        device=device,
+        quiet=quiet,
+    )
+    if found and fail_on_anomaly:
+        raise typer.Exit(1)
+
+
+@app.command()
+def calibrate(
+    model: Model,
+    normal: Images,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where the model goes.  [default: MODEL itself]")
+    ] = None,
+    false_alarm_rate: RateText = "auto",
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Set MODEL's threshold anew on NORMAL images it was not fitted on, without training."""
+    from askew.cli.calibrate import calibrate as run
+
+    run(model, normal, output=output or model, false_alarm_rate=rate(false_alarm_rate), device=device, quiet=quiet)
+
+
+@app.command()
+def info(
+    model: Model,
+    as_json: Annotated[bool, typer.Option("--json", help="The whole record, for programs.")] = False,
+) -> None:
+    """Tell what MODEL was fitted on, how, and what its threshold promises."""
+    from askew.cli.info import info as run
+
+    run(model, as_json=as_json)
+
+
+@app.command()
+def doctor() -> None:
+    """Tell what this machine offers: versions, device, and which fast paths are open, or why not."""
+    from askew.cli.doctor import doctor as run
+
+    run()
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option(help="Where the demo puts its images, model, verdicts and picture.")] = Path(
+        "askew-demo"
+    ),
+    views: Annotated[int, typer.Option(help="The training budget in views.")] = 60_000,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same model.")] = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Fit and score on the sample in the package, as a whole, in under two minutes."""
+    from askew.cli.demo import demo as run
+
+    run(folder, views=views, seed=seed, quiet=quiet)
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    if version:
+        from askew import __version__
+
+        typer.echo(f"askew {__version__}")
+        raise typer.Exit
+
+
+def rate(text: str | None) -> Any:
+    """A rate as given on the command line: a number, `auto`, or None."""
+    if text is None or text == "auto":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"a rate is a number between 0 and 1, such as 0.01, or auto; got {text!r}") from None
+
+
+def main() -> NoReturn:
+    """Run the command line and exit."""
+    try:
+        sys.exit(app(standalone_mode=False))
+    except AskewError as error:
+        fail(str(error))
+    except (KeyboardInterrupt, typer.Abort):
+        print("\ninterrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output has gone: nothing is left to say, and Python must not flush into the closed pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except ModuleNotFoundError as error:
+        if error.name in ("torch", "scipy", "sklearn"):
+            fail(str(MissingExtra(f"this verb needs {error.name}: pip install 'askew[fit]'")))
+        raise
+    except Exception as error:
+        # Usage errors know how to show themselves; their class lives in click or in typer, by version.
+        if hasattr(error, "show") and hasattr(error, "exit_code"):
+            error.show()
+            sys.exit(error.exit_code)
+        raise
+
+
+def fail(line: str) -> NoReturn:
+    """Print one line and exit as for everything the user can mend."""
+    print(f"askew: {' '.join(line.split())}", file=sys.stderr)
+    sys.exit(FAILED)

@@ -1,0 +1,20 @@
+"""`askew calibrate`: a new threshold for a model, without training."""
+
+from pathlib import Path
+from typing import Any
+
+from askew.cli.terminal import err, speaking
+from askew.detectors import load
+from askew.images import open_images, printable
+
+
+def calibrate(model: Path, normal: list[str], *, output: Path, false_alarm_rate: Any, device: str, quiet: bool) -> None:
+    """Write the model with a threshold from these images."""
+    detector = load(model, device=device)
+    source = open_images(normal if len(normal) > 1 else normal[0], role="normal")
+    with speaking(quiet):
+        detector.calibrate(source, false_alarm_rate=false_alarm_rate)
+    detector.save(output)
+    if not quiet:
+        err.print(detector.fitted_threshold.describe(), highlight=False, soft_wrap=True)
+        err.print(f"wrote {printable(str(output))}", highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,42 @@
+"""`askew info`: what a model file says of itself."""
+
+import json
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from askew.cli.terminal import out
+from askew.detectors import read_model
+
+
+def info(model: Path, *, as_json: bool) -> None:
+    """Print the record; the network is not built, so torch is not needed."""
+    tensors, record, line = read_model(model)
+    if as_json:
+        document = record.model_dump(mode="json")
+        document["threshold"] = None if line is None else line.value
+        print(json.dumps(document, indent=2, sort_keys=True))
+        return
+    table = Table(box=None, show_header=False, pad_edge=False)
+    training, policy = record.training, record.policy
+    parameters = sum(array.size for name, array in tensors.items() if name.startswith("network/"))
+    channels = "grey" if policy.channels == 1 else "colour"
+    rows = {
+        "detector": f"{record.detector}, {parameters:,} parameters",
+        "images": f"{channels}, {policy.side}x{policy.side}, {policy.fit}",
+        "fitted on": f"{training.images:,} images in {training.seconds:,.0f} s, seed {training.seed}",
+        "precision": record.precision,
+        "threshold": "none; `askew calibrate` sets one" if line is None else f"anomaly score above {line.value:.4f}",
+        "promise": "" if line is None else line.describe(),
+        "recognises": ", ".join(
+            f"{name.replace('_', ' ')} {100 * r:.1f} %" for name, r in record.learned.get("recognition", {}).items()
+        ),
+        "weak where": "; ".join(training.weaknesses),
+        "made with": ", ".join(f"{name} {version}" for name, version in record.versions.items()),
+        "images' mark": training.fingerprint[:16],
+    }
+    for name, value in rows.items():
+        if value:
+            table.add_row(Text(name, "bold"), Text(value))
+    out.print(table)

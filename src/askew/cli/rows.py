@@ -1,0 +1,82 @@
+"""Verdicts as rows of CSV and JSON lines, safe to open: one line each, and no cell that a spreadsheet would run."""
+
+import csv
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TextIO
+
+from askew.errors import InvalidInput
+from askew.images import printable
+
+if TYPE_CHECKING:
+    from askew.detectors.contract import Verdict
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+SUFFIXES = (".csv", ".jsonl")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a table of verdicts; `verdict` is normal, anomaly, or empty where there is none."""
+
+    path: str
+    anomaly_score: float | None
+    threshold: float | None
+    p_value: float | None
+    verdict: str
+    error: str
+
+    @classmethod
+    def of(cls, verdict: "Verdict", threshold: float | None) -> Self:
+        """The row of a verdict under a threshold."""
+        word = "" if verdict.is_anomaly is None else "anomaly" if verdict.is_anomaly else "normal"
+        error = printable(verdict.error or "")
+        line = None if verdict.error else threshold
+        return cls(printable(verdict.name), verdict.anomaly_score, line, verdict.p_value, word, error)
+
+
+def writer_for(output: Path | None, stream: TextIO) -> Callable[[Row], None]:
+    """A function that writes one row, as the file's suffix wants; CSV where there is no file."""
+    suffix = ".csv" if output is None else output.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise InvalidInput(f"verdicts are written to .csv or .jsonl, got {printable(str(output))}")
+    if suffix == ".jsonl":
+        return lambda row: print(json.dumps(asdict(row), ensure_ascii=False, allow_nan=False), file=stream)
+    table = csv.writer(stream, lineterminator="\n")
+    table.writerow(Row.__dataclass_fields__)
+    return lambda row: table.writerow([_cell(value) for value in asdict(row).values()])
+
+
+def _cell(value: Any) -> Any:
+    """A cell that a spreadsheet shows as text instead of running it."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+class Spool:
+    """Verdicts put aside in a temporary file, to be read again once all are known."""
+
+    def __enter__(self) -> Self:
+        self._file = tempfile.TemporaryFile("w+", encoding="ascii")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def filled(self, verdicts: "Iterable[Verdict]") -> "Iterator[Verdict]":
+        """The verdicts, each put aside as it passes."""
+        for verdict in verdicts:
+            # ASCII escapes carry file names that are not Unicode, too.
+            print(json.dumps(asdict(verdict)), file=self._file)
+            yield verdict
+
+    def verdicts(self) -> "Iterator[Verdict]":
+        """What was put aside, in order."""
+        from askew.detectors.contract import Verdict
+
+        self._file.seek(0)
+        for line in self._file:
+            values = json.loads(line)
+            yield Verdict(**{**values, "notes": tuple(values["notes"])})

@@ -1,0 +1,121 @@
+"""Model files: what a detector learned and what it says of itself, checked field by field before anything is built."""
+
+import os
+import platform
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from askew import __version__, storage
+from askew.detectors.features import FeatureLayout
+from askew.errors import AskewError, BadFile
+from askew.images import SizePolicy
+from askew.threshold import Threshold
+
+if TYPE_CHECKING:
+    from askew.detectors.contract import Detector
+
+Arrays = dict[str, NDArray[Any]]
+STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class TrainingRecord(BaseModel):
+    """How and on what a detector was fitted."""
+
+    model_config = STRICT
+    images: int = Field(ge=1)
+    held_out: int = Field(ge=0)
+    groups: bool
+    cross_fit: int
+    seed: int
+    seconds: float
+    fingerprint: str  # of the set of images, in any order
+    weaknesses: tuple[str, ...] = ()
+
+
+class ModelRecord(BaseModel):
+    """The JSON document of a model file. `learned` is the detector's own, checked by its `Learned` model."""
+
+    model_config = STRICT
+    detector: str
+    settings: dict[str, Any]
+    precision: Literal["fp32", "bf16"]
+    policy: SizePolicy
+    features: FeatureLayout | None = None
+    false_alarm_rate: float | None = Field(gt=0, lt=1)
+    exact: bool
+    training: TrainingRecord
+    versions: dict[str, str]
+    learned: dict[str, Any] = {}
+
+
+def write_model(path: str | os.PathLike[str], detector: "Detector") -> None:
+    """Write a fitted detector, atomically."""
+    line = detector.threshold_
+    record = ModelRecord(
+        detector=detector.kind,
+        settings=detector.settings_.model_dump(mode="json"),
+        precision=detector.engine_.precision,
+        policy=detector.policy_,
+        features=detector.features_,
+        false_alarm_rate=None if line is None else line.false_alarm_rate,
+        exact=line is None or line.exact,
+        training=detector.training_,
+        versions={"askew": __version__, "torch": version("torch"), "python": platform.python_version()},
+        learned=detector._learned().model_dump(mode="json"),
+    )
+    tensors = {**detector._tensors(), "fingerprints": detector.fingerprints_}
+    if line is not None:
+        tensors["calibration"] = line.calibration
+    storage.write(path, kind="model", tensors=tensors, document=record.model_dump(mode="json"))
+
+
+def read_model(path: str | os.PathLike[str]) -> tuple[Arrays, ModelRecord, Threshold | None]:
+    """The tensors, the record and the threshold of a model file, checked; needs no torch."""
+    tensors, document = storage.read(path, kind="model")
+    try:
+        record = ModelRecord.model_validate(document)
+        fingerprints = tensors["fingerprints"]
+        if fingerprints.dtype != np.uint64 or fingerprints.ndim != 1:
+            raise BadFile("its fingerprints are not a list of 64-bit numbers")
+        calibration = tensors.pop("calibration", None)
+        if (calibration is None) != (record.false_alarm_rate is None):
+            raise BadFile("it has half a threshold")
+        if calibration is None or record.false_alarm_rate is None:
+            return tensors, record, None
+        return tensors, record, Threshold(calibration, record.false_alarm_rate, record.exact)
+    except (ValidationError, KeyError, AskewError) as error:
+        raise unusable(path, error) from error
+
+
+def load(path: str | os.PathLike[str], *, device: str = "auto") -> "Detector":
+    """The detector saved in a model file, giving the scores it gave when it was saved."""
+    from askew.detectors import detector_class
+
+    tensors, record, line = read_model(path)
+    try:
+        detector = detector_class(record.detector)(device=device)
+        detector.settings_ = detector.Settings.model_validate(record.settings)
+        detector.policy_, detector.features_, detector.training_ = record.policy, record.features, record.training
+        if record.features is not None:
+            detector.n_features_in_ = len(record.features.low)
+        detector.threshold_, detector.fingerprints_ = line, tensors.pop("fingerprints")
+        detector.false_alarm_rate = "auto" if line is None else line.false_alarm_rate
+        detector.engine_ = detector._choose_engine(record.precision)
+        detector._restore(tensors, record.learned)
+        return detector
+    except (ValidationError, KeyError, ValueError, RuntimeError, TypeError, BadFile) as error:
+        raise unusable(path, error) from error
+
+
+def unusable(path: str | os.PathLike[str], error: Exception) -> BadFile:
+    """One line on why a file that is whole still makes no detector."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    else:
+        reason = f"it has no {error}" if isinstance(error, KeyError) else str(error).splitlines()[0]
+    return BadFile(f"{os.fspath(path)} is not a usable model: {reason}")
