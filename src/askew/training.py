@@ -164,7 +164,9 @@ def train(
             value.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             pace.step(step + 1, value, accuracy)
-            if checkpoint and (interrupted.is_set() or time.monotonic() - saved_at > CHECKPOINT_SECONDS):
+            # Also after the last step: what comes after training may be interrupted, too.
+            due = step + 1 == steps or time.monotonic() - saved_at > CHECKPOINT_SECONDS
+            if checkpoint and (interrupted.is_set() or due):
                 checkpoint.save(network, optimiser, step + 1)
                 saved_at = time.monotonic()
             if interrupted.is_set():

@@ -288,7 +288,9 @@ class Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         """Batches of (indexes, normality, batch), images decoded beside the network."""
         with closing(stream(source, self.policy_)) as batches:
             for batch in batches:
-                yield batch.indexes, self._finite(self._normality(batch.images)), batch
+                # A batch may hold unreadable images only.
+                scores = self._normality(batch.images) if batch.indexes else np.empty(0)
+                yield batch.indexes, self._finite(scores), batch
 
     def _score(self, images: NDArray[np.uint8], stage: str) -> NDArray[np.float64]:
         """The normality of prepared images, with progress."""

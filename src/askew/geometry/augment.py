@@ -22,5 +22,5 @@ def jitter(images: Tensor, *, flip: bool, shift: int, draw: torch.Generator) -> 
 
 
 def _mirrored(positions: Tensor, side: int) -> Tensor:
-    positions = torch.where(positions < 0, -positions - 1, positions)
+    positions = positions.remainder(2 * side)  # mirrored again and again, however far it goes
     return torch.where(positions >= side, 2 * side - 1 - positions, positions)

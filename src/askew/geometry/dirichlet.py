@@ -59,9 +59,9 @@ def _wicker_start(mean: NDArray[np.float64], mean_log: NDArray[np.float64]) -> N
     tiny = np.finfo(np.float64).tiny
     f = np.maximum(mean, tiny)
     spread = (f * np.log(f)).sum(axis=-1) - (f * mean_log).sum(axis=-1)
-    concentration = (f.shape[-1] - 1) * EULER / np.maximum(spread, tiny)
     # The spread is 0 where all answers agree, and rounding can push it below.
-    concentration = np.clip(concentration, 0.0, MAX_CONCENTRATION)[..., None]
+    scale = (f.shape[-1] - 1) * EULER
+    concentration = (scale / np.maximum(spread, scale / MAX_CONCENTRATION))[..., None]
     start: NDArray[np.float64] = np.maximum(f * concentration, np.finfo(np.float32).tiny)
     return start
 
@@ -79,7 +79,7 @@ def inverse_digamma(y: NDArray[np.float64]) -> NDArray[np.float64]:
 def as_float64(values: Any) -> NDArray[np.float64]:
     """Log-probabilities as float64, minus infinity lifted to a finite floor; anything else not finite is refused."""
     if not isinstance(values, np.ndarray):
-        values = values.detach().cpu().numpy() if hasattr(values, "detach") else np.asarray(values)
+        values = values.detach().cpu().double().numpy() if hasattr(values, "detach") else np.asarray(values)
     array: NDArray[np.float64] = values.astype(np.float64)
     if np.isnan(array).any() or (array == np.inf).any():
         raise InvalidInput("log-probabilities hold NaN or plus infinity; take log_softmax of finite logits")

@@ -64,8 +64,12 @@ class TransformSet:
         if self.side < 8:
             raise InvalidInput(f"transforms need images of at least 8x8 pixels, got a side of {self.side}")
         for name, values in zip(FACTORS, self.values, strict=True):
-            if not values or len(set(values)) < len(values):
-                raise InvalidInput(f"{name} needs one or more values, each once, got {values}")
+            if not isinstance(values, tuple) or not values or len(set(values)) < len(values):
+                raise InvalidInput(f"{name} needs a tuple of one or more values, each once, got {values!r}")
+            if not all(isinstance(value, int | np.integer | np.bool_) for value in values):
+                raise InvalidInput(f"{name} is counted in whole numbers, got {values!r}")
+        if any(flip not in (False, True) for flip in self.flips):
+            raise InvalidInput(f"an image is flipped or not, False or True, got {self.flips}")
         if any(abs(shift) > self.side for shift in (*self.row_shifts, *self.column_shifts)):
             raise InvalidInput(f"a shift cannot exceed the side of {self.side} pixels")
         if any(turn not in (0, 1, 2, 3) for turn in self.turns):

@@ -1,8 +1,8 @@
 """What is trained. Each network has frozen settings that build it, so a model file can name it without running code."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import nn
 
 from askew.networks.compact import CompactResNet
@@ -34,6 +34,12 @@ class CompactSettings(BaseModel):
     kind: Literal["compact"] = "compact"
     widths: tuple[Width, ...] = Field(min_length=1, max_length=6)
     blocks: tuple[Annotated[int, Field(ge=1, le=16)], ...] = Field(min_length=1, max_length=6)
+
+    @model_validator(mode="after")
+    def _stages_agree(self) -> Self:
+        if len(self.widths) != len(self.blocks):
+            raise ValueError(f"every stage needs a width and a count of blocks, got {self.widths} and {self.blocks}")
+        return self
 
     def build(self, *, channels: int, classes: int, side: int) -> nn.Module:
         """A freshly initialised network."""

@@ -1,0 +1,73 @@
+"""Slow, plainly right versions of what the package does fast: loops over pixels, images and classes."""
+
+import math
+
+import numpy as np
+from scipy.special import psi
+
+
+def mirrored(position, side):
+    """Reflected at the edges until it is inside, the edge pixel repeated."""
+    while not 0 <= position < side:
+        position = -position - 1 if position < 0 else 2 * side - 1 - position
+    return position
+
+
+def view(image, flip, row_shift, column_shift, turn):
+    """One [side, side, c] image flipped, shifted and turned counter-clockwise, pixel by pixel."""
+    side = len(image)
+    pixels = [[image[i][j] for j in range(side)] for i in range(side)]
+    if flip:
+        pixels = [[pixels[i][side - 1 - j] for j in range(side)] for i in range(side)]
+    rows = [mirrored(i + row_shift, side) for i in range(side)]
+    columns = [mirrored(j + column_shift, side) for j in range(side)]
+    pixels = [[pixels[rows[i]][columns[j]] for j in range(side)] for i in range(side)]
+    for _ in range(turn):
+        # What was on the right is on top.
+        pixels = [[pixels[j][side - 1 - i] for j in range(side)] for i in range(side)]
+    return np.array(pixels)
+
+
+def moved_and_flipped(image, row_shift, column_shift, flip):
+    """One [h, w, c] image moved, then flipped, pixel by pixel."""
+    height, width, _ = image.shape
+    moved = np.empty_like(image)
+    for i in range(height):
+        for j in range(width):
+            moved[i, j] = image[mirrored(i + row_shift, height), mirrored(j + column_shift, width)]
+    return moved[:, ::-1] if flip else moved
+
+
+def same_convolution(x, weight, stride):
+    """TensorFlow's 'same' convolution of [c, h, w] with [o, c, k, k], the odd padding at the end."""
+    _, height, width = x.shape
+    outputs, _, kernel, _ = weight.shape
+    out_height, out_width = math.ceil(height / stride), math.ceil(width / stride)
+    above = max((out_height - 1) * stride + kernel - height, 0) // 2
+    before = max((out_width - 1) * stride + kernel - width, 0) // 2
+    out = np.zeros((outputs, out_height, out_width))
+    for i in range(out_height):
+        for j in range(out_width):
+            for u in range(kernel):
+                for v in range(kernel):
+                    row, column = i * stride + u - above, j * stride + v - before
+                    if 0 <= row < height and 0 <= column < width:
+                        out[:, i, j] += weight[:, :, u, v] @ x[:, row, column]
+    return out
+
+
+def normality(log_probabilities, alphas):
+    """The paper's score of every image, image by image, transform by transform, class by class."""
+    scores = []
+    for image in log_probabilities:
+        score = 0.0
+        for answers, concentrations in zip(image, alphas, strict=True):
+            for answer, concentration in zip(answers, concentrations, strict=True):
+                score += (concentration - 1) * answer
+        scores.append(score / len(alphas))
+    return np.array(scores)
+
+
+def likelihood_slope(alphas, log_probabilities):
+    """The gradient of the mean Dirichlet log-likelihood: zero where the alphas are the most likely ones."""
+    return psi(alphas.sum()) - psi(alphas) + log_probabilities.mean(axis=0)
