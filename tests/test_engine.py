@@ -78,7 +78,7 @@ def test_an_unknown_precision_is_refused():
 
 @pytest.mark.parametrize("device", ["toaster", "cpu:x", ""])
 def test_a_device_that_cannot_be_used_is_refused_with_what_to_do(device):
-    with pytest.raises(InvalidInput, match="cannot be used here .* choose auto or cpu"):
+    with pytest.raises(InvalidInput, match=r"cannot be used here .* choose auto or cpu"):
         Engine.choose(device)
 
 

@@ -2,6 +2,7 @@ import math
 import os
 import signal
 import threading
+from itertools import chain, pairwise
 
 import numpy as np
 import pytest
@@ -144,7 +145,7 @@ def test_every_row_is_used_once_an_epoch_and_the_last_batch_is_kept():
     seen = []
     run(network(), settings(), seen=seen)
     assert [len(rows) for rows in seen] == [3, 3, 1] * EPOCHS
-    epochs = [sum(seen[3 * epoch : 3 * epoch + 3], []) for epoch in range(EPOCHS)]
+    epochs = [list(chain(*seen[3 * epoch : 3 * epoch + 3])) for epoch in range(EPOCHS)]
     assert all(sorted(epoch) == list(range(EXAMPLES)) for epoch in epochs)
     assert len({tuple(epoch) for epoch in epochs}) == EPOCHS
 
@@ -188,7 +189,7 @@ def test_a_cosine_starts_at_the_rate_falls_and_ends_near_zero():
     chosen = settings(schedule="cosine")
     rates = [chosen.learning_rate_at(step, 100) for step in range(100)]
     assert rates[0] == chosen.learning_rate
-    assert all(later < earlier for earlier, later in zip(rates, rates[1:], strict=False))
+    assert all(later < earlier for earlier, later in pairwise(rates))
     assert 0 < rates[-1] < 0.001 * chosen.learning_rate
     assert rates[50] == pytest.approx(chosen.learning_rate / 2)
     assert {settings().learning_rate_at(step, 100) for step in range(100)} == {0.05}
@@ -255,8 +256,9 @@ def test_weights_that_are_not_finite_stop_the_run_even_where_the_loss_is():
         # The root has no slope at 0: a loss of 0, and a gradient that is no number.
         return (0 * model.weight.sum()).square().sqrt(), torch.tensor(0.0)
 
+    one_step = settings(epochs=1, batch=EXAMPLES)
     with pytest.raises(Diverged, match="weights that are not finite"):
-        train(model, loss, examples=EXAMPLES, settings=settings(), engine=CPU, seed=0)
+        train(model, loss, examples=EXAMPLES, settings=one_step, engine=CPU, seed=0)
 
 
 def test_ctrl_c_finishes_the_step_saves_and_stops(path):

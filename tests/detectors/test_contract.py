@@ -9,13 +9,13 @@ import textwrap
 
 import numpy as np
 import pytest
-from conftest import drawings, oddities, write_images
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import askew
 from askew.detectors import DETECTORS, detector_class
 from askew.errors import BadFile, Diverged, InvalidInput, NoImages, NoThreshold, UnreachableRate, UnreadableImage
+from conftest import drawings, oddities, write_images
 
 NORMALS = drawings(150)
 NEW = np.concatenate([drawings(20, seed=5), oddities(20)])

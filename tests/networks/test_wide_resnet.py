@@ -136,13 +136,13 @@ def test_weights_start_as_the_authors_do():
         if isinstance(module, nn.Conv2d):
             assert module.bias is None
             fan_in = module.weight[0].numel()
-            assert float(module.weight.std()) == pytest.approx(math.sqrt(2 / fan_in), rel=0.15)
+            assert module.weight.std().item() == pytest.approx(math.sqrt(2 / fan_in), rel=0.15)
         elif isinstance(module, nn.BatchNorm2d):
             assert (module.eps, module.momentum) == (1e-5, 0.1)
             assert torch.equal(module.weight, torch.ones_like(module.weight))
             assert not module.bias.any()
     bound = 1 / math.sqrt(network.dense.in_features)
-    assert 0.95 * bound < float(network.dense.weight.abs().max()) <= bound
+    assert 0.95 * bound < network.dense.weight.abs().max().item() <= bound
     assert not network.dense.bias.any()
 
 

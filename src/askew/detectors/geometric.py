@@ -26,6 +26,7 @@ from askew.errors import BadFile, InvalidInput
 from askew.geometry import TransformSet, dirichlet_normality, fit_dirichlet_moments
 from askew.geometry.augment import jitter
 from askew.geometry.labels import SelfLabels
+from askew.networks import set_weights, weights_of
 from askew.training import Watch, train
 
 WEAK = 0.25  # of the way from chance to certainty
@@ -189,8 +190,9 @@ class GeometricDetector(Detector):
         return lines
 
     def _tensors(self) -> Arrays:
-        network = {f"network/{name}": value.cpu().numpy() for name, value in self.network_.state_dict().items()}
-        return network | {f"alphas/{name}": a for name, a in zip(self.questions_.names, self.alphas_, strict=True)}
+        return weights_of(self.network_) | {
+            f"alphas/{name}": a for name, a in zip(self.questions_.names, self.alphas_, strict=True)
+        }
 
     def _learned(self) -> GeometricRecord:
         return GeometricRecord.of(self.transforms_, self.recognition_)
@@ -201,10 +203,7 @@ class GeometricDetector(Detector):
         self.transforms = record.transform_set(side)
         with torch.device("meta"):
             self._build(self.settings_, side, channels)
-        weights = {
-            name.removeprefix("network/"): value for name, value in tensors.items() if name.startswith("network/")
-        }
-        self.network_.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()}, assign=True)
+        set_weights(self.network_, tensors)
         self.network_ = self.engine_.place(self.network_).eval()
         self.alphas_ = [tensors[f"alphas/{name}"] for name in self.questions_.names]
         for alphas, classes in zip(self.alphas_, self.questions_.classes, strict=True):

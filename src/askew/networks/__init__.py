@@ -6,9 +6,18 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import nn
 
 from askew.networks.compact import CompactResNet
+from askew.networks.weights import set_weights, weights_of
 from askew.networks.wide_resnet import WideResNet
 
-__all__ = ["CompactResNet", "CompactSettings", "NetworkSettings", "WideResNet", "WideResNetSettings"]
+__all__ = [
+    "CompactResNet",
+    "CompactSettings",
+    "NetworkSettings",
+    "WideResNet",
+    "WideResNetSettings",
+    "set_weights",
+    "weights_of",
+]
 
 # Bounds keep a hostile model file from asking for a network that does not fit in memory.
 Width = Annotated[int, Field(ge=1, le=2048)]

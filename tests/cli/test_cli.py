@@ -1,0 +1,293 @@
+"""The command as a person meets it: what it prints, writes and exits with."""
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import askew
+from conftest import drawings, oddities, write_images
+
+BIN = Path(sys.executable).parent / "askew"
+COLUMNS = ["path", "anomaly_score", "threshold", "p_value", "verdict", "error"]
+
+
+def run(*words, code=0, cwd=None, **environment):
+    """Run the command in a process of its own and return (standard output, standard error)."""
+    done = subprocess.run(
+        [str(BIN), *map(str, words)],
+        capture_output=True,
+        cwd=cwd,
+        env={**os.environ, **environment},
+        timeout=300,
+        check=False,
+    )
+    out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+    assert done.returncode == code, err
+    if code == 2:
+        assert "Traceback" not in err
+    return out, err
+
+
+def table(path):
+    with Path(path).open(newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_help_is_instant():
+    """0.3 s is the promise on a quiet machine; the fastest of several runs is what the code is answerable for."""
+    seconds = []
+    for _ in range(5):
+        began = time.perf_counter()
+        out, _ = run("--help")
+        seconds.append(time.perf_counter() - began)
+    assert min(seconds) < 0.3
+    assert "fit" in out
+
+
+def test_help_loads_nothing_heavy():
+    heavy = {"torch", "numpy", "scipy", "sklearn", "PIL", "pydantic"}
+    script = (
+        "import sys; sys.argv = ['askew', '--help']\nfrom askew.cli import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        f"print('HEAVY', sorted({heavy!r} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "HEAVY []" in done.stdout
+
+
+def test_without_torch_there_is_a_helpful_line(place):
+    script = (
+        "import sys; sys.modules['torch'] = None\nimport askew\n"
+        f"sys.argv = ['askew', *{['fit', str(place / 'normal'), '-o', str(place / 'x.safetensors')]!r}]\n"
+        "from askew.cli import main\nmain()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "pip install 'askew[fit]'" in done.stderr
+    assert done.stderr.count("\n") == 1
+    library = "import sys; sys.modules['torch'] = None\nimport askew\naskew.GeometricDetector"
+    done = subprocess.run([sys.executable, "-c", library], capture_output=True, text=True, check=False)
+    assert "pip install 'askew[fit]'" in done.stderr
+
+
+def test_score_writes_a_row_per_image_in_order(place, tmp_path):
+    run("score", place / "model.safetensors", place / "new", "-o", tmp_path / "s.csv")
+    rows = table(tmp_path / "s.csv")
+    assert list(rows[0]) == COLUMNS
+    assert [Path(row["path"]).name for row in rows] == [f"{index:04}.png" for index in range(15)]
+    assert [row["verdict"] for row in rows[10:]] == ["anomaly"] * 5
+    detector = askew.load(place / "model.safetensors")
+    assert [float(row["anomaly_score"]) for row in rows] == detector.anomaly_scores(place / "new").tolist()
+    assert {float(row["threshold"]) for row in rows} == {detector.fitted_threshold.value}
+
+
+def test_score_writes_json_lines(place, tmp_path):
+    run("score", place / "model.safetensors", place / "new", "-o", tmp_path / "s.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "s.jsonl").read_text().splitlines()]
+    assert [list(row) for row in rows] == [COLUMNS] * 15
+    assert [row["verdict"] for row in rows[10:]] == ["anomaly"] * 5
+
+
+def test_what_is_piped_is_csv_and_nothing_else(place):
+    out, err = run("score", place / "model.safetensors", place / "new")
+    assert out.splitlines()[0] == ",".join(COLUMNS)
+    assert len(out.splitlines()) == 16
+    assert "anomalies among 15 images" in err
+
+
+def test_a_closed_pipe_is_no_error(place):
+    command = f"{BIN} score {place / 'model.safetensors'} {place / 'new'} | head -n 1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
+
+
+def test_exit_codes(place, tmp_path):
+    model = place / "model.safetensors"
+    run("score", model, place / "new", "--quiet", code=0)
+    run("score", model, place / "new", "--quiet", "--fail-on-anomaly", code=1)
+    normal = [place / "new" / f"{index:04}.png" for index in range(3)]
+    run("score", model, *normal, "--quiet", "--fail-on-anomaly", "--false-alarm-rate", "0.04", code=0)
+    for words in (
+        ("score", model, tmp_path / "nothing"),
+        ("score", tmp_path / "nothing", place / "new"),
+        ("score", model, place / "new", "-o", tmp_path / "s.xlsx"),
+        ("score", model, place / "new", "-o", tmp_path / "no" / "s.csv"),
+        ("score", model, place / "new", "--false-alarm-rate", "0.0001"),
+        ("score", model, place / "new", "--false-alarm-rate", "much"),
+        ("score", model, place / "new", "--fdr", "0.1", "--false-alarm-rate", "0.1"),
+        ("score", model, place / "new", "--device", "abacus"),
+        ("fit", place / "normal", "-o", tmp_path / "model.bin"),
+        ("fit", place / "normal", "-o", tmp_path / "no" / "model.safetensors"),
+        ("fit", place / "normal", "-o", tmp_path / "m.safetensors", "--false-alarm-rate", "0.001"),
+        ("fit", place / "normal", "-o", tmp_path / "m.safetensors", "--preset", "slow"),
+        ("fit", place / "normal", "-o", tmp_path / "m.safetensors", "--group-by", "("),
+        ("fit", place / "normal", "-o", tmp_path / "m.safetensors", "--group-by", "zzz"),
+        ("info", place / "new" / "0000.png"),
+        ("frobnicate",),
+    ):
+        _, err = run(*words, code=2)
+        assert err.strip()
+        if words[0] != "frobnicate":
+            assert len([line for line in err.splitlines() if line.startswith(("askew:", "Error:"))]) == 1, err
+
+
+def test_quiet_is_silent(place, tmp_path):
+    model = tmp_path / "m.safetensors"
+    out, err = run("fit", place / "normal", "-o", model, "--views", "640", "--side", "16", "--quiet")
+    assert (out, err) == ("", "")
+    assert run("score", model, place / "new", "--quiet", "-o", tmp_path / "s.csv") == ("", "")
+
+
+def test_fit_says_what_it_found_and_promises(place, tmp_path):
+    model = tmp_path / "m.safetensors"
+    _, err = run("fit", place / "normal", "-o", model, "--views", "640", "--side", "16", "--seed", "3")
+    assert "150 images to fit on, grey, all 16x16" in err
+    assert "held-out normal images" in err
+    assert "training: " in err
+    assert re.search(r"loss \d", err)
+    out, _ = run("info", model)
+    assert "geometric" in out
+    assert json.loads(run("info", model, "--json")[0])["policy"]["side"] == 16
+
+
+def test_info_and_doctor_need_no_torch(place):
+    for words in (["info", str(place / "model.safetensors")], ["doctor"]):
+        script = (
+            f"import sys; sys.modules['torch'] = None; sys.argv = ['askew', *{words!r}]\n"
+            "from askew.cli import main\nmain()"
+        )
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+def test_calibrate_changes_the_threshold_alone(place, tmp_path):
+    write_images(tmp_path / "fresh", drawings(60, seed=20))
+    model = tmp_path / "again.safetensors"
+    run("calibrate", place / "model.safetensors", tmp_path / "fresh", "-o", model, "--false-alarm-rate", "0.1")
+    before, after = askew.load(place / "model.safetensors"), askew.load(model)
+    assert after.fitted_threshold.n == 60
+    assert after.fitted_threshold.false_alarm_rate == 0.1
+    np.testing.assert_array_equal(before.score_samples(place / "new"), after.score_samples(place / "new"))
+    _, err = run("calibrate", place / "model.safetensors", place / "normal", "-o", model, code=2)
+    assert "used in fitting" in err
+
+
+def test_the_false_discovery_rate_is_for_the_whole_batch(place, tmp_path):
+    run("score", place / "model.safetensors", place / "new", "--fdr", "0.2", "-o", tmp_path / "s.csv")
+    assert [row["verdict"] for row in table(tmp_path / "s.csv")[10:]] == ["anomaly"] * 5
+    many = write_images(tmp_path / "many", np.concatenate([drawings(60, seed=6), oddities(1)]))
+    _, err = run("score", place / "model.safetensors", many, "--fdr", "0.1", "-o", tmp_path / "s.csv")
+    assert "must be anomalies for any to be flagged" in err
+
+
+def test_bad_images_are_rows_with_reasons(place, tmp_path):
+    bad = write_images(tmp_path / "bad", drawings(2, seed=6))
+    (bad / "broken.png").write_bytes((bad / "0000.png").read_bytes()[:50])
+    (bad / "=cmd()|x.png").write_bytes(b"no image")
+    Image.fromarray(oddities(1, channels=3)[0]).save(bad / "colour.png")
+    odd_names = ["new\nline.png"]
+    try:
+        Path(os.fsdecode(os.fsencode(bad) + b"/not-utf8-\xff.png")).write_bytes((bad / "0001.png").read_bytes())
+        odd_names.append(r"not-utf8-")
+    except OSError:
+        pass  # this file system refuses such names
+    (bad / "new\nline.png").write_bytes((bad / "0001.png").read_bytes())
+    _, err = run("score", place / "model.safetensors", bad, "-o", tmp_path / "s.csv", cwd=tmp_path)
+    rows = table(tmp_path / "s.csv")
+    assert len(rows) == 5 + len(odd_names)
+    assert len([row for row in rows if row["error"]]) == 3
+    assert all(row["verdict"] == "" and row["anomaly_score"] == "" for row in rows if row["error"])
+    assert "3 images cannot be read" in err
+    assert not any("\n" in row["path"] for row in rows)
+    run("score", place / "model.safetensors", "=cmd()|x.png", "0000.png", "-o", tmp_path / "t.csv", cwd=bad)
+    assert table(tmp_path / "t.csv")[0]["path"].startswith("'=")
+
+
+def test_nothing_readable_is_an_error(place, tmp_path):
+    (tmp_path / "a.png").write_bytes(b"")
+    _, err = run("score", place / "model.safetensors", tmp_path, code=2)
+    assert "none of the 1 images can be" in err
+    _, err = run("fit", tmp_path, "-o", tmp_path / "m.safetensors", code=2)
+    assert "none of the 1 images can be" in err
+
+
+def test_images_of_the_fit_are_noticed(place):
+    _, err = run("score", place / "model.safetensors", place / "normal")
+    assert "150 images were used in fitting" in err
+
+
+def test_a_full_disk_loses_nothing(place, tmp_path):
+    """A limit on file size stands in for the full disk; what was there stays."""
+    output = tmp_path / "s.csv"
+    output.write_text("precious")
+    script = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))\n"
+        f"sys.argv = ['askew', 'score', {str(place / 'model.safetensors')!r}, {str(place / 'new')!r}, '-o', {str(output)!r}]\n"
+        "from askew.cli import main\nmain()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert output.read_text() == "precious"
+    assert [path.name for path in tmp_path.iterdir()] == ["s.csv"]
+
+
+def start_fit(place, model):
+    command = [BIN, "fit", place / "normal", "-o", model, "--views", "1000000", "--side", "16"]
+    process = subprocess.Popen([str(word) for word in command], stderr=subprocess.PIPE, text=True)
+    for line in process.stderr:
+        if line.startswith("150 images"):
+            break
+    time.sleep(3)
+    return process
+
+
+def test_ctrl_c_saves_and_exits_130_and_resume_goes_on(place, tmp_path):
+    model = tmp_path / "m.safetensors"
+    process = start_fit(place, model)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    checkpoint = tmp_path / "m.checkpoint"
+    assert checkpoint.exists()
+    assert not model.exists()
+    words = ("fit", place / "normal", "-o", model, "--side", "16")
+    _, err = run(*words, "--views", "1000000", code=2)
+    assert "--resume" in err
+    _, err = run(*words, "--views", "640", "--resume", code=2)
+    assert "other settings" in err
+    process = subprocess.Popen(
+        [str(BIN), *map(str, words), "--views", "1000000", "--resume"], stderr=subprocess.PIPE, text=True
+    )
+    for line in process.stderr:
+        if line.startswith("continuing from step"):
+            break
+    else:
+        pytest.fail("the fit did not continue")
+    process.kill()
+    process.communicate()
+
+
+def test_the_version_is_told():
+    assert askew.__version__ in run("--version")[0]
+
+
+def test_the_demo_works_as_a_whole(tmp_path):
+    out, _ = run("demo", "--folder", tmp_path / "demo", "--views", "2560")
+    assert "AUROC" in out
+    assert "were to be expected" in out
+    rows = table(tmp_path / "demo" / "scores.csv")
+    assert len(rows) > 300
+    assert Image.open(tmp_path / "demo" / "verdicts.png").width > 800
+    assert (tmp_path / "demo" / "model.safetensors").exists()
