@@ -87,7 +87,7 @@ def main() -> None:
             rows.append(row)
             print(f"{NAMES[label]}, seed {seed}: AUROC {row['auroc']:.4f}", flush=True)
     print(
-        "| normal class | seed | AUROC | AUPR-In | AUPR-Out | false alarms of 1,000 | 95 % interval | inside | found of 9,000 |"
+        "| normal | seed | AUROC | AUPR-In | AUPR-Out | false alarms of 1,000 | 95 % interval | inside | found of 9,000 |"
     )
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for row in sorted(rows, key=lambda row: (row["label"], row["seed"])):

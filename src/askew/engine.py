@@ -77,9 +77,11 @@ def _device(name: str) -> torch.device:
         try:
             device = torch.device(name)
             torch.empty(1, device=device)
-        except (RuntimeError, AssertionError, NotImplementedError) as error:
+        except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
             reason = str(error).splitlines()[0]
             raise InvalidInput(f"device {name!r} cannot be used here ({reason}); choose auto or cpu") from error
+        if device.type == "meta":
+            raise InvalidInput("device 'meta' computes nothing; choose auto or cpu")
         return device
     if torch.cuda.is_available():
         return torch.device("cuda")

@@ -122,8 +122,10 @@ class Checkpoint:
                 if name.startswith("optimiser/"):
                     _, index, key = name.split("/")
                     state.setdefault(int(index), {})[key] = value
+            step = document["step"]
+            _check_state(network, optimiser, state, step)
             optimiser.load_state_dict({**optimiser.state_dict(), "state": state})
-            return int(document["step"])
+            return int(step)
         except (RuntimeError, KeyError, ValueError, TypeError) as error:
             raise BadFile(f"{self.path} does not fit this network: {str(error).splitlines()[0]}") from error
 
@@ -147,6 +149,8 @@ def train(
     network.train()
     optimiser = _optimiser(network, settings)
     start = checkpoint.restore(network, optimiser) if checkpoint else 0
+    if start > steps:
+        raise BadFile(f"{checkpoint.path if checkpoint else ''} is {start} steps on, of {steps}; delete the file")
     if start:
         log.info("continuing from step %d of %d", start, steps)
     pace, saved_at = _Pace("training", steps, start, watch), time.monotonic()
@@ -173,6 +177,19 @@ def train(
                 raise KeyboardInterrupt
     if not all(bool(value.isfinite().all()) for value in network.state_dict().values()):
         raise Diverged("training ended in weights that are not finite; lower the learning rate or use precision='fp32'")
+
+
+def _check_state(
+    network: nn.Module, optimiser: torch.optim.Optimizer, state: dict[int, dict[str, Tensor]], step: Any
+) -> None:
+    """Raise ValueError where torch would take an optimiser's state that is not of such a fit, and fail later."""
+    shapes = [parameter.shape for parameter in network.parameters()]
+    names = {"step", "exp_avg", "exp_avg_sq"} if isinstance(optimiser, torch.optim.Adam) else {"momentum_buffer"}
+    whole = type(step) is int and step >= 0 and state.keys() == (set(range(len(shapes))) if step else set())
+    if not whole or any(entry.keys() != names for entry in state.values()):
+        raise ValueError("its step or its optimiser's state is not of such a fit")
+    if any(value.shape not in ((), shapes[i]) for i, entry in state.items() for value in entry.values()):
+        raise ValueError("its optimiser's state has other shapes than its network")
 
 
 def _optimiser(network: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
@@ -238,6 +255,10 @@ def _interrupts() -> Iterator[threading.Event]:
         yield interrupted
         return
     before = signal.getsignal(signal.SIGINT)
+    if before in (signal.SIG_IGN, None):
+        # Told to ignore Ctrl-C, as a shell tells its background jobs; None is a handler that is not Python's.
+        yield interrupted
+        return
 
     def on_interrupt(*_: object) -> None:
         interrupted.set()

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 import askew
-from conftest import drawings, oddities, write_images
+from pictures import drawings, oddities, write_images
 
 BIN = Path(sys.executable).parent / "askew"
 COLUMNS = ["path", "anomaly_score", "threshold", "p_value", "verdict", "error"]
@@ -233,7 +233,7 @@ def test_a_full_disk_loses_nothing(place, tmp_path):
     script = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))\n"
-        f"sys.argv = ['askew', 'score', {str(place / 'model.safetensors')!r}, {str(place / 'new')!r}, '-o', {str(output)!r}]\n"
+        f"sys.argv = ['askew', *{['score', *map(str, (place / 'model.safetensors', place / 'new', '-o', output))]!r}]\n"
         "from askew.cli import main\nmain()"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
@@ -289,5 +289,6 @@ def test_the_demo_works_as_a_whole(tmp_path):
     assert "were to be expected" in out
     rows = table(tmp_path / "demo" / "scores.csv")
     assert len(rows) > 300
-    assert Image.open(tmp_path / "demo" / "verdicts.png").width > 800
+    with Image.open(tmp_path / "demo" / "verdicts.png") as picture:
+        assert picture.width > 800
     assert (tmp_path / "demo" / "model.safetensors").exists()

@@ -1,11 +1,11 @@
 """What every detector promises; a new one is tested by its line in the registry."""
 
 import logging
-import os
 import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 import askew
 from askew.detectors import DETECTORS, detector_class
 from askew.errors import BadFile, Diverged, InvalidInput, NoImages, NoThreshold, UnreachableRate, UnreadableImage
-from conftest import drawings, oddities, write_images
+from pictures import drawings, oddities, write_images
 
 NORMALS = drawings(150)
 NEW = np.concatenate([drawings(20, seed=5), oddities(20)])
@@ -267,7 +267,7 @@ KILLED = """
     import os, signal, sys
     sys.path.insert(0, {tests!r})
     import torch
-    from conftest import drawings
+    from pictures import drawings
     from askew.detectors import detector_class
     from askew.detectors.presets import GeometricSettings
     import askew.training
@@ -293,7 +293,7 @@ KILLED = """
 def test_a_killed_fit_resumes_to_the_same_file(make, tiny_settings, tmp_path, stage, moments, parts):
     def run(name, at):
         script = textwrap.dedent(KILLED).format(
-            tests=os.path.dirname(os.path.dirname(__file__)),
+            tests=str(Path(__file__).parents[1]),
             stage=stage,
             at=at,
             settings=tiny_settings.model_dump_json(),

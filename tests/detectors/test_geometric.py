@@ -9,7 +9,7 @@ from askew.detectors.presets import PRESETS, GeometricSettings, preset
 from askew.errors import InvalidInput
 from askew.geometry import TransformSet, fit_dirichlet
 from askew.networks import CompactSettings
-from conftest import drawings
+from pictures import drawings
 
 NORMALS = drawings(40)
 
@@ -106,16 +106,15 @@ def test_own_transforms_are_used_and_kept(tmp_path):
 
 
 def test_classes_symmetric_under_a_transform_are_named(tiny_settings):
-    """Plain discs look the same after every turn: nothing that needs the turn can be found on them."""
+    """Plain discs look the same after every turn; so does a shift along rows, turned, like one along columns."""
     rows, columns = np.mgrid[:16, :16] - 7.5
     disc = 200.0 * (rows**2 + columns**2 < 25)
     noise = np.random.default_rng(0).normal(0, 3, (60, 16, 16))
     images = np.clip(disc + 20 + noise, 0, 255).astype(np.uint8)
     detector = askew.GeometricDetector(preset=tiny_settings, side=16, precision="fp32").fit(images)
-    assert detector.recognition_["turn"] < 0.45
-    assert detector.recognition_["row_shift"] > 0.9
-    (line,) = detector.training_.weaknesses
-    assert line.startswith("the turn of held-out normals")
+    assert detector.recognition_["turn"] < 0.4
+    assert detector.recognition_["row_shift"] < 0.7
+    assert any(line.startswith("the turn of held-out normals") for line in detector.training_.weaknesses)
 
 
 def test_any_side_from_8_works_with_the_fast_preset():

@@ -62,7 +62,7 @@ def test_a_rate_is_rounded_up_to_what_the_images_support(caplog):
 
 
 def test_impossible_wishes_are_refused():
-    with pytest.raises(InvalidInput, match="between 0 and 0.5"):
+    with pytest.raises(InvalidInput, match="holdout must lie"):
         plan(share=0.9)
     with pytest.raises(InvalidInput, match="same picture"):
         plan(np.zeros(9, np.uint64))

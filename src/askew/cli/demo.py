@@ -13,7 +13,7 @@ from askew.evaluation import auroc
 from askew.images import open_images
 from askew.report.picture import Example, verdict_picture
 
-SHOWN = 12
+SHOWN = 8
 
 
 def demo(folder: Path, *, views: int, seed: int, quiet: bool) -> None:

@@ -52,7 +52,7 @@ class CompactSettings(BaseModel):
 
     def build(self, *, channels: int, classes: int, side: int) -> nn.Module:
         """A freshly initialised network."""
-        return CompactResNet(channels=channels, classes=classes, widths=self.widths, blocks=self.blocks)
+        return CompactResNet(channels=channels, classes=classes, side=side, widths=self.widths, blocks=self.blocks)
 
 
 NetworkSettings = Annotated[WideResNetSettings | CompactSettings, Field(discriminator="kind")]

@@ -29,15 +29,18 @@ class CompactBlock(nn.Module):
 class CompactResNet(nn.Module):
     """[n, channels, side, side] in [-1, 1] to logits [n, classes]; any side of 8 or more."""
 
-    def __init__(self, *, channels: int, classes: int, widths: Sequence[int], blocks: Sequence[int]) -> None:
+    def __init__(self, *, channels: int, classes: int, side: int, widths: Sequence[int], blocks: Sequence[int]) -> None:
         super().__init__()
         self.stem = nn.Conv2d(channels, widths[0], 3, 2, padding=1, bias=False)
         self.norm = nn.BatchNorm2d(widths[0])
         layers: list[nn.Module] = []
-        channels_in = widths[0]
+        channels_in, grid = widths[0], (side + 1) // 2
         for stage, (width, count) in enumerate(zip(widths, blocks, strict=True)):
+            # Never down to one pixel: batch norm could not train on a last batch of one view.
+            halves = stage > 0 and grid > 3
+            grid = (grid + 1) // 2 if halves else grid
             for index in range(count):
-                layers.append(CompactBlock(channels_in, width, 2 if stage and index == 0 else 1))
+                layers.append(CompactBlock(channels_in, width, 2 if halves and index == 0 else 1))
                 channels_in = width
         self.blocks = nn.Sequential(*layers)
         self.dense = nn.Linear(channels_in, classes)
