@@ -91,6 +91,16 @@ def test_score_writes_a_row_per_image_in_order(place, tmp_path):
     assert {float(row["threshold"]) for row in rows} == {detector.fitted_threshold.value}
 
 
+def test_several_folders_and_files_are_scored_in_the_order_given(place, tmp_path):
+    odd = write_images(tmp_path / "odd", oddities(2, seed=4))
+    np.savez(tmp_path / "more.npz", images=oddities(1, seed=5))
+    images = [odd / "0001.png", place / "new", tmp_path / "more.npz"]
+    run("score", place / "model.safetensors", *images, "-o", tmp_path / "s.csv")
+    rows = table(tmp_path / "s.csv")
+    assert len(rows) == 17
+    assert [Path(rows[index]["path"]).name for index in (0, 1, 16)] == ["0001.png", "0000.png", "more.npz[0]"]
+
+
 def test_score_writes_json_lines(place, tmp_path):
     run("score", place / "model.safetensors", place / "new", "-o", tmp_path / "s.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "s.jsonl").read_text().splitlines()]

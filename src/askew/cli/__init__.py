@@ -71,7 +71,7 @@ def fit(
     compiled: Annotated[bool, typer.Option("--compile", help="Train through torch.compile.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Learn what is normal from NORMAL images, and write a model with a threshold."""
+    """Learn from NORMAL images, and write a model."""
     from askew.cli.fit import fit as run
 
     run(
@@ -115,7 +115,7 @@ def score(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Say of each of IMAGES whether it belongs."""
+    """Say of each of the IMAGES whether it belongs."""
     from askew.cli.score import score as run
 
     found = run(
@@ -143,7 +143,10 @@ def calibrate(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Set MODEL's threshold anew on NORMAL images it was not fitted on, without training."""
+    """Set MODEL's threshold anew, without training.
+
+    NORMAL images it was fitted on are left out.
+    """
     from askew.cli.calibrate import calibrate as run
 
     run(model, normal, output=output or model, false_alarm_rate=rate(false_alarm_rate), device=device, quiet=quiet)
@@ -154,7 +157,7 @@ def info(
     model: Model,
     as_json: Annotated[bool, typer.Option("--json", help="The whole record, for programs.")] = False,
 ) -> None:
-    """Tell what MODEL was fitted on, how, and what its threshold promises."""
+    """Tell what MODEL was fitted on and promises."""
     from askew.cli.info import info as run
 
     run(model, as_json=as_json)
@@ -162,7 +165,7 @@ def info(
 
 @app.command()
 def doctor() -> None:
-    """Tell what this machine offers: versions, device, and which fast paths are open, or why not."""
+    """Tell what this machine offers, or why not."""
     from askew.cli.doctor import doctor as run
 
     run()
@@ -177,7 +180,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="The same seed gives the same model.")] = 0,
     quiet: Quiet = False,
 ) -> None:
-    """Fit and score on the sample in the package, as a whole, in under two minutes."""
+    """Fit and score on the sample in the package."""
     from askew.cli.demo import demo as run
 
     run(folder, views=views, seed=seed, quiet=quiet)

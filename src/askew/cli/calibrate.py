@@ -11,7 +11,7 @@ from askew.images import open_images, printable
 def calibrate(model: Path, normal: list[str], *, output: Path, false_alarm_rate: Any, device: str, quiet: bool) -> None:
     """Write the model with a threshold from these images."""
     detector = load(model, device=device)
-    source = open_images(normal if len(normal) > 1 else normal[0], role="normal")
+    source = open_images(normal, role="normal")
     with speaking(quiet):
         detector.calibrate(source, false_alarm_rate=false_alarm_rate)
     detector.save(output)

@@ -15,7 +15,7 @@ def fit(
 ) -> None:
     """Fit, with a checkpoint beside the model until the model is safe."""
     checkpoint = _check_places(output, resume)
-    source = open_images(normal if len(normal) > 1 else normal[0], role="normal")
+    source = open_images(normal, role="normal")
     groups = None if group_by is None else _groups(source, group_by)
     from askew.detectors.geometric import GeometricDetector
 

@@ -68,7 +68,7 @@ def score(
     if fdr is not None and false_alarm_rate is not None:
         raise InvalidInput("--fdr and --false-alarm-rate are two ways to draw the line; give one")
     detector = load(model, device=device)
-    source = open_images(images if len(images) > 1 else images[0])
+    source = open_images(images)
     summary = Summary(top)
     with ExitStack() as stack:
         watch = stack.enter_context(speaking(quiet))

@@ -87,7 +87,7 @@ PRESETS: dict[str, GeometricSettings] = {
     "fast": GeometricSettings(
         transforms=TransformChoice(flips=(False,)),
         question="factors",
-        networks={8: CompactSettings(widths=(64, 128, 256), blocks=(1, 1, 1))},
+        networks={8: CompactSettings(widths=(48, 96, 192), blocks=(1, 1, 1))},
         training=TrainingSettings(
             optimiser="sgd", learning_rate=0.03, schedule="cosine", weight_decay=5e-4, batch=128, examples=200_000
         ),

@@ -4,6 +4,7 @@ import glob
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from pathlib import Path
 from typing import Any
 
 from askew.errors import InvalidInput, NoImages
@@ -11,11 +12,11 @@ from askew.images.arrays import source_of_array, source_of_npy, source_of_npz
 from askew.images.folders import MASKS, Role, is_image, source_of_folder
 from askew.images.manifests import source_of_manifest
 from askew.images.names import printable
-from askew.images.sources import ImageSource, only_normal, source_of_files
+from askew.images.sources import ImageSource, joined, only_normal, source_of_files
 
 
 def open_images(X: Any, *, image_shape: tuple[int, ...] | None = None, role: Role = "all") -> ImageSource:
-    """The source of X: a folder, file, glob pattern, manifest, list of paths, array or a source already.
+    """The source of X: a folder, file, glob pattern, manifest, list of these, array or a source already.
 
     `role="normal"` keeps what may be fitted on: by the folders' names, or by a table's `split` and `label`. An array
     [n, values] needs `image_shape=(height, width[, channels])`.
@@ -30,7 +31,7 @@ def open_images(X: Any, *, image_shape: tuple[int, ...] | None = None, role: Rol
         if not X:
             raise NoImages("the list of images is empty")
         if any(isinstance(path, (str, bytes, os.PathLike)) for path in X):
-            return _open_list(X)
+            return _open_list(X, image_shape, role)
     return source_of_array(X, image_shape=image_shape)
 
 
@@ -64,8 +65,16 @@ def _open_pattern(pattern: str) -> ImageSource:
     return source_of_files(sorted(set(paths), key=os.fsencode))
 
 
-def _open_list(paths: Sequence[Any]) -> ImageSource:
-    for index, path in enumerate(paths):
+def _open_list(items: Sequence[Any], image_shape: tuple[int, ...] | None, role: Role) -> ImageSource:
+    for index, path in enumerate(items):
         if not isinstance(path, (str, bytes, os.PathLike)):
             raise InvalidInput(f"a list of paths must hold only paths, item {index} is {type(path).__name__}")
-    return source_of_files([os.fsdecode(path) for path in paths])
+    paths = [os.fsdecode(path) for path in items]
+    if not any(_holds_many(path) for path in paths):
+        return source_of_files(paths)
+    return joined([_open_path(path, image_shape, role) for path in paths])
+
+
+def _holds_many(path: str) -> bool:
+    """Whether the path stands for more than one image: a folder, an array, a manifest."""
+    return path.lower().endswith((".npz", ".npy", ".csv")) or Path(path).is_dir()

@@ -1,7 +1,9 @@
 """Images by number, each read only when asked for."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +79,30 @@ def source_of_files(
         groups=groups,
         splits=splits,
         notes=tuple(notes),
+    )
+
+
+def joined(sources: Sequence[ImageSource]) -> ImageSource:
+    """One source after the other; groups, labels and splits are known only where all of them know theirs."""
+    if len(sources) == 1:
+        return sources[0]
+    starts = list(accumulate((len(source) for source in sources), initial=0))
+
+    def read_at(index: int) -> Decoded:
+        place = bisect_right(starts, index) - 1
+        return sources[place].read(index - starts[place])
+
+    def column(columns: list[list[str] | None]) -> list[str] | None:
+        return None if None in columns else [value for values in columns for value in values or ()]
+
+    return ImageSource(
+        names=[name for source in sources for name in source.names],
+        read_at=read_at,
+        labels=column([source.labels for source in sources]),
+        groups=column([source.groups for source in sources]),
+        splits=column([source.splits for source in sources]),
+        notes=tuple(note for source in sources for note in source.notes),
+        in_memory=all(source.in_memory for source in sources),
     )
 
 
