@@ -4,7 +4,6 @@ import glob
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from pathlib import Path
 from typing import Any
 
 from askew.errors import InvalidInput, NoImages
