@@ -25,6 +25,7 @@ from pydantic import BaseModel
 from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import nn
 
 import askew
 from askew import threshold
@@ -34,7 +35,7 @@ from askew.detectors.holdout import HoldOut, Rate
 from askew.engine import Engine
 from askew.errors import Diverged, InvalidInput, NoThreshold, UnreadableImage
 from askew.images import Batch, ImageSource, Normals, fingerprints, load_normals, open_images, printable, stream
-from askew.training import Checkpoint, Progress, Watch
+from askew.training import Checkpoint, Loss, Progress, TrainingSettings, Watch, train
 
 log = logging.getLogger("askew")
 
@@ -52,6 +53,19 @@ class Run:
     seed: int
     checkpoint: Checkpoint | None
     watch: Watch | None
+
+    def train(self, network: nn.Module, loss: Loss, *, examples: int, settings: TrainingSettings) -> None:
+        """Minimise the loss, on this run's engine and from its checkpoint."""
+        train(
+            network,
+            loss,
+            examples=examples,
+            settings=settings,
+            engine=self.engine,
+            seed=self.seed,
+            checkpoint=self.checkpoint,
+            watch=self.watch,
+        )
 
 
 @dataclass(frozen=True)
@@ -86,6 +100,11 @@ class Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     compiled: bool
     checkpoint: str | None
     watch: Watch | None
+
+    def _keep(self, parameters: dict[str, Any]) -> None:
+        """Store a constructor's parameters, given as its `locals()`, and check none of them."""
+        for name in self._get_param_names():
+            setattr(self, name, parameters[name])
 
     # -- fitting ------------------------------------------------------------------------------------------------------
 

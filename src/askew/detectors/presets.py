@@ -1,11 +1,14 @@
 """The method's settings, and the named values of them. A preset is data: no code asks for its name."""
 
 from fractions import Fraction
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from askew.errors import InvalidInput
+from askew.errors import BadFile, InvalidInput
+from askew.geometry.labels import SelfLabels
 from askew.geometry.transforms import TransformSet
 from askew.networks import CompactSettings, NetworkSettings, WideResNetSettings
 from askew.training import TrainingSettings
@@ -73,6 +76,20 @@ class GeometricRecord(BaseModel):
         return TransformSet(side, self.flips, self.row_shifts, self.column_shifts, self.turns)
 
 
+def alphas_by_name(questions: SelfLabels, alphas: list[NDArray[np.float64]]) -> dict[str, NDArray[Any]]:
+    """The Dirichlets of each question, as a model file names them."""
+    return {f"alphas/{name}": values for name, values in zip(questions.names, alphas, strict=True)}
+
+
+def alphas_from(questions: SelfLabels, tensors: dict[str, NDArray[Any]]) -> list[NDArray[np.float64]]:
+    """What `alphas_by_name` wrote, from a file that may be hostile."""
+    alphas = [tensors[f"alphas/{name}"] for name in questions.names]
+    for values, classes in zip(alphas, questions.classes, strict=True):
+        if values.shape != (len(questions.transforms), classes) or not (np.isfinite(values) & (values > 0)).all():
+            raise BadFile("its alphas do not fit its transforms")
+    return alphas
+
+
 PRESETS: dict[str, GeometricSettings] = {
     # Paper: section 5 and the authors' program. 3 epochs = ceil(200 / 72); no hold-out, so no threshold unless asked.
     "paper": GeometricSettings(
@@ -104,3 +121,14 @@ def preset(name: str) -> GeometricSettings:
     if name not in PRESETS:
         raise InvalidInput(f"there is no preset {name!r}; choose one of {', '.join(PRESETS)}")
     return PRESETS[name]
+
+
+def resolved(chosen: str | GeometricSettings, views: int | None) -> GeometricSettings:
+    """The settings chosen by name or given as they are, with another training budget where `views` is given."""
+    settings = preset(chosen) if isinstance(chosen, str) else chosen
+    if views is None:
+        return settings
+    if views < 1:
+        raise InvalidInput(f"views must be 1 or more, got {views}")
+    training = settings.training.model_copy(update={"epochs": None, "examples": int(views)})
+    return settings.model_copy(update={"training": training})
