@@ -509,6 +509,27 @@ def test_the_umask_decides_who_may_read(path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o444, 0o666])
+def test_a_file_that_is_replaced_keeps_its_permissions(path, blob, mode):
+    path.chmod(mode)
+    with storage.atomic_file(path) as stream:
+        stream.write(b"new")
+        (partial,) = path.parent.glob(".askew-*.partial")
+        assert stat.S_IMODE(partial.stat().st_mode) == mode
+    assert path.read_bytes() == b"new"
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+def test_a_file_system_without_permissions_is_written_to_all_the_same(path, blob, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "chmod", refuse)
+        storage.atomic_write(path, b"new")
+    assert_untouched(path, b"new")
+
+
 def test_a_link_keeps_pointing_to_the_file_that_is_replaced(path, blob, tmp_path):
     (tmp_path / "link").symlink_to(path.name)
     storage.atomic_write(tmp_path / "link", b"new")
@@ -526,6 +547,29 @@ def test_only_regular_files_are_replaced(tmp_path):
     with pytest.raises(BadFile, match="cannot be written: File name too long"):
         storage.atomic_write(tmp_path / ("x" * 300), b"")
     assert [entry.name for entry in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_what_cannot_be_written_is_known_beforehand(path, blob, tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe")
+    for name, complaint in {
+        "": "is a folder",
+        "pipe": "not a regular file",
+        "none/a": "there is no folder .*none; make it first",
+        f"{path.name}/a": "there is no folder",
+        "a\0": "null",
+        "x" * 300: "cannot be written: File name too long",
+    }.items():
+        with pytest.raises(BadFile, match=complaint):
+            storage.check_writable(tmp_path / name)
+    storage.check_writable(path)
+    storage.check_writable(tmp_path / "new")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "access", lambda folder, _: folder != tmp_path)
+        for name in (path.name, "new"):
+            with pytest.raises(BadFile, match=r"cannot be written: the folder .* is read-only; choose another"):
+                storage.check_writable(tmp_path / name)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [path.name, "pipe"]
+    assert path.read_bytes() == blob
 
 
 def test_text_tables_and_pictures_go_the_same_way(tmp_path):

@@ -321,9 +321,45 @@ def test_a_split_parts_the_images_and_keeps_groups_whole(data, seed):
     else:
         trained = {groups[i] for i in train}
         assert trained.isdisjoint(groups[i] for i in held_out)
-        assert held_out.size >= size or len(trained) == 1
+        assert held_out.size <= n // 2
+        # Fewer than wanted only where each group that is left would take more than half.
+        assert held_out.size >= size or all(held_out.size + groups.count(group) > n // 2 for group in trained)
     again = split_holdout(n, size, np.random.default_rng(seed), groups)
     np.testing.assert_array_equal(again[1], held_out)
+
+
+def test_a_group_of_nearly_all_images_is_never_held_out():
+    groups = ["large"] * 90 + [f"small {index}" for index in range(10)]
+    for seed in range(50):
+        train, held_out = split_holdout(100, 20, np.random.default_rng(seed), groups)
+        assert train.tolist() == list(range(90))
+        assert held_out.tolist() == list(range(90, 100))
+
+
+def test_groups_are_held_out_until_there_are_enough_and_never_over_half():
+    counts = {"a": 40, "b": 30, "c": 20, "d": 10}
+    groups = [group for group, count in counts.items() for _ in range(count)]
+    made = set()
+    for seed in range(200):
+        train, held_out = split_holdout(100, 20, np.random.default_rng(seed), groups)
+        chosen = {groups[index] for index in held_out}
+        assert chosen.isdisjoint(groups[index] for index in train)
+        made.add("".join(sorted(chosen)))
+    # One that is enough by itself, or d and the one drawn after it.
+    assert made == {"a", "b", "c", "ad", "bd", "cd"}
+
+
+def test_without_groups_the_split_is_the_one_that_recorded_results_were_made_with():
+    for n, size in ((10, 3), (100, 20), (10, 9)):
+        drawn = np.random.default_rng(5).permutation(n)[:size]
+        assert split_holdout(n, size, np.random.default_rng(5))[1].tolist() == sorted(drawn.tolist())
+    # numpy keeps `permutation` of one seed as it is, so these never change.
+    assert split_holdout(10, 3, np.random.default_rng(0))[1].tolist() == [2, 4, 6]
+
+
+def test_images_that_are_all_of_one_group_are_not_split():
+    with pytest.raises(InvalidInput, match=r"one group holds 5 of 5 images.*; give groups that differ, or none"):
+        split_holdout(5, 1, np.random.default_rng(0), "aaaaa")
 
 
 def test_every_image_is_held_out_equally_often():

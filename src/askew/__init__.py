@@ -5,6 +5,7 @@ detector.is_anomaly("new/")
 detector.save("model.safetensors"); askew.load("model.safetensors")
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0.dev0"
@@ -18,11 +19,9 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     # Loaded on first use: `askew --help` must not wait for torch.
     if name == "load":
-        from askew.detectors import load
-
-        return load
+        return import_module("askew.detectors").load
     if name == "GeometricDetector":
-        from askew.detectors import detector_class
-
-        return detector_class("geometric")
+        return import_module("askew.detectors").detector_class("geometric")
+    if name in ("detectors", "errors", "evaluation", "geometry", "networks"):
+        return import_module(f"askew.{name}")
     raise AttributeError(f"module 'askew' has no attribute {name!r}")

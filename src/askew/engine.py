@@ -50,6 +50,8 @@ class Engine:
         if not self.compiled:
             return network
         works, reason = compiler()
+        if works:
+            works, reason = _compiles()
         if not works:
             log.warning("training without torch.compile: %s", reason)
             return network
@@ -77,7 +79,7 @@ def _device(name: str) -> torch.device:
         try:
             device = torch.device(name)
             torch.empty(1, device=device)
-        except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
+        except (RuntimeError, AssertionError, NotImplementedError, TypeError, ImportError, AttributeError) as error:
             reason = str(error).splitlines()[0]
             raise InvalidInput(f"device {name!r} cannot be used here ({reason}); choose auto or cpu") from error
         if device.type == "meta":
@@ -111,6 +113,16 @@ def compiler() -> tuple[bool, str]:
     else:
         found = shutil.which("g++") or shutil.which("clang++") or shutil.which("c++")
     return (True, found) if found else (False, "no C++ compiler on the path")
+
+
+@cache
+def _compiles() -> tuple[bool, str]:
+    """Whether torch.compile gets a little graph through the compiler, and why not."""
+    try:
+        torch.compile(lambda x: (x * 2).relu(), dynamic=False)(torch.ones(8))
+    except Exception as error:  # noqa: BLE001  # inductor wraps whatever a broken compiler does in classes of its own
+        return False, str(error).strip().splitlines()[0][:200]
+    return True, ""
 
 
 def _cpu_flags() -> frozenset[str]:

@@ -133,14 +133,20 @@ def read(path: AnyPath, *, kind: str) -> tuple[dict[str, Array], dict[str, Any]]
 def atomic_file(path: AnyPath) -> Iterator[BinaryIO]:
     """A binary stream whose bytes become `path` when the block ends well, and vanish when it does not.
 
-    Until then `path` is what it was before, even if the power goes. What the block itself raises passes through.
+    Until then `path` is what it was before, even if the power goes. A file that is replaced keeps its permissions. What
+    the block itself raises passes through.
     """
-    target = _replaceable(path)
+    target, permissions = _replaceable(path)
     # Nobody can guess the name, so nobody can put a link there first. A killed process leaves this one file behind.
     partial = target.with_name(f".askew-{secrets.token_hex(8)}.partial")
     try:
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        # From the first byte on, nobody may read it who might not read the old file; the umask may take more away.
+        descriptor = os.open(partial, flags, 0o666 if permissions is None else permissions)
         try:
+            if permissions is not None:
+                with suppress(OSError):  # not every file system keeps permissions
+                    partial.chmod(permissions)
             # A text wrapper closes the stream when it is done; the descriptor stays ours, to be synced.
             with os.fdopen(descriptor, "wb", closefd=False) as stream:
                 yield stream
@@ -171,22 +177,37 @@ def atomic_write(path: AnyPath, data: bytes | str) -> None:
         stream.write(data.encode() if isinstance(data, str) else data)
 
 
-def _replaceable(path: AnyPath) -> Path:
-    """The real file behind `path`, which may be made or replaced: never a folder, a device or a pipe."""
+def check_writable(path: AnyPath) -> None:
+    """Nothing; raises `BadFile` now where `atomic_file` would find only later that it cannot write `path`."""
+    _replaceable(path)
+
+
+def _replaceable(path: AnyPath) -> tuple[Path, int | None]:
+    """The real file behind `path`, never a folder, a device or a pipe, and its permissions if there is one already."""
     try:
         target = Path(os.path.realpath(path))
-        exists = target.exists()
-        if target.is_dir():
+        mode = _mode(target)
+        if mode is not None and stat.S_ISDIR(mode):
             raise ValueError("is a folder; give the name of a file in it")
-        if exists and not target.is_file():
+        if mode is not None and not stat.S_ISREG(mode):
             raise ValueError("is not a regular file; give another name")
         if not target.parent.is_dir():
             raise ValueError(f"there is no folder {_shown(target.parent)}; make it first")
+        if not os.access(target.parent, os.W_OK | os.X_OK):
+            raise ValueError(f"cannot be written: the folder {_shown(target.parent)} is read-only; choose another")
     except OSError as error:
         raise BadFile(f"{_shown(path)}: cannot be written: {error.strerror or error}") from error
     except ValueError as error:
         raise BadFile(f"{_shown(path)}: {error}") from error
-    return target
+    return target, None if mode is None else stat.S_IMODE(mode) & 0o777
+
+
+def _mode(target: Path) -> int | None:
+    """What kind of file it is and who may do what with it, or None where there is none."""
+    try:
+        return target.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def _sync_folder(folder: Path) -> None:

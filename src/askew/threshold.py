@@ -166,17 +166,18 @@ def split_holdout(
     """The images to train on and those held out, as ascending indexes.
 
     Images that belong together (of one object, one day) go to one side whole: random groups are held out until there
-    are `size` images, or fewer where one more group would leave none to train on.
+    are `size` images, passing over those that would take more than half; where too few fit, it is fewer than `size`.
     """
     if not 1 <= size < n:
         raise InvalidInput(f"between 1 and {n - 1} of {n} images can be held out, got {size}; change the size")
     group_of = _group_numbers(n, groups)
     counts = np.bincount(group_of)
     if counts.size == 1:
-        raise InvalidInput(f"all {n} images are in one group, which cannot be split; give groups that differ, or none")
+        raise InvalidInput(
+            f"one group holds {n} of {n} images, so none can be held out; give groups that differ, or none"
+        )
     order = generator.permutation(counts.size)
-    held_before = np.cumsum(counts[order]) - counts[order]
-    chosen = order[:-1][held_before[:-1] < size]
+    chosen = order[:size] if groups is None else _groups_up_to(size, order, counts, most=n // 2)
     held_out = np.isin(group_of, chosen)
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
@@ -266,6 +267,18 @@ def _group_numbers(n: int, groups: Iterable[Hashable] | None) -> Indexes:
     if len(numbered) != n:
         raise InvalidInput(f"groups must name one group an image, got {len(numbered)} for {n} images")
     return np.array(numbered, dtype=np.int64)
+
+
+def _groups_up_to(size: int, order: Indexes, counts: Indexes, most: int) -> list[int]:
+    """The groups that are taken in this order until they hold `size` images, without those that lead over `most`."""
+    # Of two groups or more, the smallest holds at most half: one is always taken, and never all are.
+    chosen, held = [], 0
+    for group in order.tolist():
+        count = int(counts[group])
+        if held < size and held + count <= most:
+            chosen.append(group)
+            held += count
+    return chosen
 
 
 def _finite(values: npt.ArrayLike, name: str) -> Floats:

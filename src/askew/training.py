@@ -74,6 +74,22 @@ class Progress:
 
 
 Watch = Callable[[Progress], None]
+
+
+def reporter(stage: str, watch: Watch | None) -> Callable[[int, int], None]:
+    """A function to call with (done, total), which tells the watcher twice a second at most."""
+    began = told = time.monotonic()
+
+    def report(done: int, total: int) -> None:
+        nonlocal told
+        now = time.monotonic()
+        if watch and (now - told > WATCH_SECONDS or done == total):
+            told = now
+            watch(Progress(stage, done, total, now - began))
+
+    return report
+
+
 Loss = Callable[[Tensor, torch.Generator], tuple[Tensor, Tensor]]
 
 
@@ -171,10 +187,15 @@ def train(
             # Also after the last step: what comes after training may be interrupted, too.
             due = step + 1 == steps or time.monotonic() - saved_at > CHECKPOINT_SECONDS
             if checkpoint and (interrupted.is_set() or due):
-                checkpoint.save(network, optimiser, step + 1)
+                try:
+                    checkpoint.save(network, optimiser, step + 1)
+                except BadFile as error:
+                    log.warning("training goes on, but without a checkpoint: %s", error)
                 saved_at = time.monotonic()
             if interrupted.is_set():
-                raise KeyboardInterrupt
+                break
+    if interrupted.is_set():
+        raise KeyboardInterrupt
     if not all(bool(value.isfinite().all()) for value in network.state_dict().values()):
         raise Diverged("training ended in weights that are not finite; lower the learning rate or use precision='fp32'")
 

@@ -134,6 +134,7 @@ def test_a_constructor_stores_and_checks_nothing(make):
         ({"false_alarm_rate": 0.001}, UnreachableRate),
         ({"false_alarm_rate": 7}, InvalidInput),
         ({"holdout": 0.7}, InvalidInput),
+        ({"random_state": -1}, InvalidInput),
         ({"cross_fit": 1}, InvalidInput),
         ({"cross_fit": 3, "false_alarm_rate": 0.001}, UnreachableRate),
         ({"side": 4}, InvalidInput),
@@ -200,6 +201,45 @@ def test_cross_fitting_calibrates_on_every_image_and_says_approximate(make):
     assert detector.training_.images == detector.fitted_threshold.n == 60
     assert "approximate" in detector.fitted_threshold.describe()
     assert (detector.predict(NEW[20:]) == -1).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_cross_fitting_keeps_about_the_wanted_rate(make, seed):
+    """Fits differ in the scale of their scores; the threshold must not."""
+    detector = make(cross_fit=5, false_alarm_rate=0.1, random_state=seed).fit(NORMALS[:60])
+    realised = detector.is_anomaly(drawings(300, seed=77)).mean()
+    assert 0.005 < realised < 0.35
+
+
+def test_a_failed_fit_leaves_no_old_threshold_behind(make):
+    detector = make(views=64).fit(NORMALS)
+
+    def watch(progress):
+        if progress.stage == "training":
+            raise RuntimeError
+
+    detector.watch = watch
+    with pytest.raises(RuntimeError):
+        detector.fit(NORMALS)
+    with pytest.raises(NotFittedError):
+        detector.predict(NEW)
+
+
+def test_a_loaded_detector_is_the_same_estimator(make, tmp_path):
+    detector = make(views=640, random_state=7).fit(NORMALS[:60])
+    detector.save(tmp_path / "model.safetensors")
+    loaded = askew.load(tmp_path / "model.safetensors")
+    again = clone(loaded).fit(NORMALS[:60])
+    np.testing.assert_array_equal(again.score_samples(NEW), detector.score_samples(NEW))
+    fresh = drawings(150, seed=8)
+    assert loaded.calibrate(fresh).offset_ == detector.calibrate(fresh).offset_
+    assert loaded.fitted_threshold.false_alarm_rate == 0.01
+
+
+def test_calibrating_counts_repeats_once(make):
+    detector = make(views=64).fit(NORMALS)
+    detector.calibrate(np.concatenate([drawings(5, seed=8)] * 20))
+    assert detector.fitted_threshold.n == 5
 
 
 def test_repeats_of_an_image_never_end_on_both_sides(make):
@@ -289,7 +329,15 @@ KILLED = """
 """
 
 
-@pytest.mark.parametrize(("stage", "moments", "parts"), [("training", (7, 31), 0), ("training", (120,), 2)])
+@pytest.mark.parametrize(
+    ("stage", "moments", "parts"),
+    [
+        ("training", (7, 31), 0),
+        ("training", (120,), 2),
+        ("fitting Dirichlets", (3,), 0),
+        ("scoring held-out normals", (1,), 0),
+    ],
+)
 def test_a_killed_fit_resumes_to_the_same_file(make, tiny_settings, tmp_path, stage, moments, parts):
     def run(name, at):
         script = textwrap.dedent(KILLED).format(

@@ -94,7 +94,7 @@ def test_an_unknown_preset_names_the_known():
 
 
 def test_own_transforms_are_used_and_kept(tmp_path):
-    transforms = TransformSet(16, flips=(False, True), row_shifts=(0, 3), turns=(0, 2))
+    transforms = TransformSet(16, flips=(False, True), row_shifts=tuple(range(12)), turns=(0, 2))
     detector = askew.GeometricDetector(views=256, side=16, transforms=transforms, precision="fp32").fit(NORMALS)
     assert detector.questions_.names == ("flip", "row_shift", "turn")
     detector.save(tmp_path / "own.safetensors")
@@ -114,7 +114,7 @@ def test_classes_symmetric_under_a_transform_are_named(tiny_settings):
     detector = askew.GeometricDetector(preset=tiny_settings, side=16, precision="fp32").fit(images)
     assert detector.recognition_["turn"] < 0.4
     assert detector.recognition_["row_shift"] < 0.7
-    assert any(line.startswith("the turn of held-out normals") for line in detector.training_.weaknesses)
+    assert any(line.startswith("the turn of normal images") for line in detector.training_.weaknesses)
 
 
 def test_any_side_from_8_works_with_the_fast_preset():

@@ -8,7 +8,8 @@ FINGERPRINTS = np.arange(500, dtype=np.uint64)
 
 
 def plan(fingerprints=FINGERPRINTS, groups=None, **how):
-    how = {"rate": "auto", "share": 0.2, "cross_fit": 0, "draw": np.random.default_rng(0), **how}
+    how = {"rate": "auto", "share": None, "preset_share": 0.2, "cross_fit": 0, **how}
+    how["draw"] = np.random.default_rng(0)
     return HoldOut.plan(fingerprints, groups, **how)
 
 
@@ -26,10 +27,13 @@ def test_more_is_held_out_when_the_rate_needs_it():
 
 
 def test_nothing_is_held_out_when_nothing_is_asked():
-    held = plan(share=0.0)
-    assert len(held.kept) == 0
-    assert len(held.learned_on) == 500
-    assert len(plan(share=0.0, rate=0.01).kept) >= 99
+    for nothing in ({"share": 0.0}, {"preset_share": 0.0}):
+        held = plan(**nothing)
+        assert len(held.kept) == 0
+        assert len(held.learned_on) == 500
+    assert len(plan(preset_share=0.0, rate=0.01).kept) >= 99
+    with pytest.raises(InvalidInput, match="leave out one"):
+        plan(share=0.0, rate=0.01)
 
 
 def test_repeats_stay_with_what_they_repeat():
@@ -44,6 +48,24 @@ def test_groups_stay_together():
     held = plan(groups=list(groups))
     assert not set(groups[held.kept]) & set(groups[held.learned_on])
     assert not held.exact
+
+
+def test_groups_that_share_a_picture_are_one():
+    fingerprints = np.arange(40, dtype=np.uint64)
+    fingerprints[10] = fingerprints[30]
+    groups = np.arange(40) // 10
+    for seed_share in (0.2, 0.3, 0.5):
+        held = plan(fingerprints, groups=list(groups), share=seed_share)
+        assert ({1, 3} <= set(groups[held.kept])) == bool({1, 3} & set(groups[held.kept]))
+        assert not set(fingerprints[held.kept]) & set(fingerprints[held.learned_on])
+
+
+def test_cross_fitting_never_calibrates_on_a_copy_of_what_was_learned():
+    fingerprints = np.repeat(np.arange(60, dtype=np.uint64), 2)
+    held = plan(fingerprints, cross_fit=5)
+    assert len(held.kept) == 60
+    for part in held.parts:
+        assert not set(fingerprints[part]) & set(np.delete(fingerprints, part))
 
 
 def test_cross_fitting_calibrates_on_everything():

@@ -116,6 +116,20 @@ def test_groups_follow_the_images_that_were_read(tmp_path):
     assert (normals.indexes, normals.groups) == ([1], ["second"])
 
 
+def test_groups_may_be_given_one_for_every_image_that_was_found(tmp_path):
+    for name in ("b.png", "c.png"):
+        save(tmp_path, name, RNG.integers(0, 256, (16, 16), np.uint8))
+    (tmp_path / "list.csv").write_text("path,group\na.png,first\nb.png,second\nc.png,second\n")
+    normals = load_normals(open_images(tmp_path / "list.csv"), side=16, fit="crop")
+    assert normals.groups_for(None) == ["second", "second"]
+    for given in ([7, 8, 9], np.array([7, 8, 9]), iter([7, 8, 9])):
+        assert normals.groups_for(given) == [8, 9]
+    with pytest.raises(InvalidInput, match="one group per image, got 2 for 3"):
+        normals.groups_for(["second", "second"])
+    ungrouped = load_normals(open_images(tmp_path), side=16, fit="crop")
+    assert ungrouped.groups_for(None) is None
+
+
 def test_threads_change_nothing(tmp_path):
     for index in range(30):
         save(tmp_path, f"{index:02}.png", RNG.integers(0, 256, (20, 20, 3) if index % 4 else (20, 20), np.uint8))

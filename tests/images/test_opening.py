@@ -111,6 +111,88 @@ def test_lists_of_arrays_and_of_paths(tmp_path):
     assert len(open_images(tmp_path / "a.png")) == 1
 
 
+def outcome(X, role):
+    """The names and notes of what is opened, or the error."""
+    try:
+        source = open_images(X, role=role)
+    except InvalidInput as error:
+        return type(error), str(error)
+    return list(source.names), source.notes, source.labels
+
+
+@pytest.fixture
+def stock(tmp_path):
+    """A folder with `good/`, `bad/`, an array, a table and a file."""
+    for name in ("good/1.png", "good/2.png", "bad/3.png", "a[1].png", "plain"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.fromarray(COLOUR[0]).save(tmp_path / name, "PNG")
+    np.savez(tmp_path / "a.npz", images=COLOUR, labels=["good"] * 4 + ["bad"], groups=list("vwxyz"))
+    (tmp_path / "list.csv").write_text("path,label,group\ngood/1.png,good,g\nbad/3.png,bad,h\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("role", ["normal", "all"])
+@pytest.mark.parametrize(
+    "name",
+    ["", "good", "good/1.png", "good/*.png", "x*", "a[1].png", "a.npz", "list.csv", "plain", "none.png", "none", "a\0"],
+)
+def test_a_list_of_one_path_is_that_path(stock, name, role):
+    path = f"{stock}/{name}"
+    alone = outcome(path, role)
+    assert outcome([path], role) == alone
+    assert outcome((path.encode(),), role) == alone
+
+
+def test_patterns_work_in_lists_of_several(stock):
+    source = open_images([f"{stock}/good/*.png", f"{stock}/a[1].png", f"{stock}/b*/*"])
+    assert [name[len(str(stock)) + 1 :] for name in source.names] == [
+        "good/1.png",
+        "good/2.png",
+        "a[1].png",
+        "bad/3.png",
+    ]
+    with pytest.raises(NoImages, match=r"no image file matches .*x\*\.png"):
+        open_images([f"{stock}/a[1].png", f"{stock}/x*.png"])
+
+
+@pytest.mark.parametrize("other", ["good", "a.npz", "list.csv", "good/*.png"])
+def test_a_missing_path_among_folders_arrays_and_patterns_is_refused(stock, other):
+    with pytest.raises(NoImages, match=r"there is no file or folder .*none\.png"):
+        open_images([stock / other, stock / "none.png"])
+
+
+def test_a_missing_path_that_is_no_image_s_is_refused_among_image_files(stock):
+    assert len(open_images([stock / "plain", stock / "none.png"])) == 2
+    for name in ("none", "none.npz"):
+        with pytest.raises(NoImages, match=f"there is no file or folder .*{name}"):
+            open_images([stock / "plain", stock / name])
+
+
+def test_a_list_is_read_across_its_seams(stock):
+    parts = [stock / "good", stock / "a.npz", stock / "plain"]
+    source = open_images(parts)
+    assert len(source) == 2 + 5 + 1
+    apart = [part.read(index).pixels for part in map(open_images, parts) for index in range(len(part))]
+    for index, pixels in enumerate(apart):
+        assert (source.read(index).pixels == pixels).all()
+    assert source.names[2].endswith("a.npz[0]")
+    backwards = source.take([7, 6, 2, 1])
+    assert (backwards.read(1).pixels == COLOUR[4]).all()
+    assert (backwards.read(2).pixels == COLOUR[0]).all()
+
+
+def test_labels_and_groups_of_a_list_are_known_only_where_all_know_them(stock):
+    both = open_images([stock / "a.npz", stock / "list.csv"])
+    assert both.labels == ["good"] * 4 + ["bad", "good", "bad"]
+    assert both.groups == [*"vwxyz", "g", "h"]
+    assert both.splits is None
+    with_a_file = open_images([stock / "a.npz", stock / "list.csv", stock / "plain"])
+    assert (with_a_file.labels, with_a_file.groups) == (None, None)
+    normal = open_images([stock / "a.npz", stock / "list.csv"], role="normal")
+    assert normal.groups == [*"vwxy", "g"]
+    assert normal.notes == ("left out 1 of 5 by label: bad", "left out 1 of 2 by label: bad")
+
+
 def test_torch_tensors_are_arrays():
     torch = pytest.importorskip("torch")
     assert (read_all(open_images(torch.from_numpy(COLOUR))) == COLOUR).all()

@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from pydantic import ValidationError
 
 from askew.errors import UnreadableImage
-from askew.images import SizePolicy, prepare
+from askew.images import SizePolicy, auto_fit, open_images, prepare
 
 
 def noise(*shape, seed=0):
@@ -101,8 +102,39 @@ def test_grey_is_repeated_and_equal_channels_count_as_grey():
 
 
 def test_colour_is_not_dropped_in_silence():
-    with pytest.raises(UnreadableImage, match="has colour, but the model was fitted on grey"):
+    with pytest.raises(UnreadableImage, match=r"fitted on grey images; convert it to grey, or fit on"):
         prepare(noise(20, 20, 3), policy(16, channels=1))
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "fit", "seen"),
+    [
+        (28, 28, "pad", None),
+        (16, 16, "pad", None),
+        (31, 31, "pad", None),
+        (15, 15, "crop", None),
+        (32, 32, "crop", None),
+        (256, 256, "crop", None),
+        (30, 40, "crop", "40x30, are not square: the middle 75 %"),
+        (28, 20, "crop", "20x28, are not square: the middle 71 %"),
+    ],
+)
+def test_small_squares_are_framed_and_all_else_is_cropped(height, width, fit, seen):
+    chosen, note = auto_fit(open_images(noise(2, height, width)), 32)
+    assert chosen == fit
+    if seen is None:
+        assert note is None
+    else:
+        assert note == f'images such as the first, {seen} is used; size="pad" or "stretch" uses all of it'
+
+
+def test_the_first_image_that_can_be_read_decides_the_fit(tmp_path):
+    for name in ("a.png", "b.png"):
+        (tmp_path / name).write_bytes(b"junk")
+    assert auto_fit(open_images(tmp_path), 32) == ("crop", None)
+    Image.fromarray(noise(28, 28)).save(tmp_path / "c.png")
+    Image.fromarray(noise(30, 40)).save(tmp_path / "d.png")
+    assert auto_fit(open_images(tmp_path), 32) == ("pad", None)
 
 
 @given(

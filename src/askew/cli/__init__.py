@@ -29,7 +29,15 @@ Images = Annotated[
 ]
 Model = Annotated[Path, typer.Argument(help="A model that `askew fit` wrote.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same model.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
+GroupBy = Annotated[
+    str | None,
+    typer.Option(
+        metavar="REGEX",
+        help="Keep near-duplicates together: images whose path has the same match, or 'folder' for one folder's.",
+    ),
+]
 RateText = Annotated[
     str | None,
     typer.Option(
@@ -57,15 +65,9 @@ def fit(
     cross_fit: Annotated[
         int, typer.Option(metavar="PARTS", help="For small sets: fit PARTS times more, so that all images calibrate.")
     ] = 0,
-    group_by: Annotated[
-        str | None,
-        typer.Option(
-            metavar="REGEX",
-            help="Keep near-duplicates together: images whose path has the same match, or 'folder' for one folder's.",
-        ),
-    ] = None,
+    group_by: GroupBy = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a fit that was interrupted.")] = False,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same model.")] = 0,
+    seed: Seed = 0,
     device: Device = "auto",
     precision: Annotated[str, typer.Option(help="auto, fp32 or bf16; recorded in the model.")] = "auto",
     compiled: Annotated[bool, typer.Option("--compile", help="Train through torch.compile.")] = False,
@@ -101,7 +103,10 @@ def score(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write every verdict to a .csv or .jsonl file.")
     ] = None,
-    false_alarm_rate: RateText = None,
+    false_alarm_rate: Annotated[
+        float | None,
+        typer.Option(metavar="RATE", help="Another false-alarm rate than the model's, from the same held-out images."),
+    ] = None,
     fdr: Annotated[
         float | None,
         typer.Option(
@@ -109,7 +114,8 @@ def score(
         ),
     ] = None,
     fail_on_anomaly: Annotated[
-        bool, typer.Option("--fail-on-anomaly", help="Exit with 1 when an image is an anomaly.")
+        bool,
+        typer.Option("--fail-on-anomaly", help="Exit with 1 when an image is an anomaly; unreadable ones are not."),
     ] = False,
     top: Annotated[int, typer.Option(help="How many images the table on the terminal shows.")] = 20,
     device: Device = "auto",
@@ -122,9 +128,10 @@ def score(
         model,
         images,
         output=output,
-        false_alarm_rate=None if false_alarm_rate == "auto" else rate(false_alarm_rate),
+        false_alarm_rate=false_alarm_rate,
         fdr=fdr,
         top=top,
+        needs_threshold=fail_on_anomaly,
         device=device,
         quiet=quiet,
     )
@@ -139,7 +146,11 @@ def calibrate(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Where the model goes.  [default: MODEL itself]")
     ] = None,
-    false_alarm_rate: RateText = "auto",
+    false_alarm_rate: Annotated[
+        str | None,
+        typer.Option("--false-alarm-rate", metavar="RATE", help="A rate, or auto.  [default: as at fitting]"),
+    ] = None,
+    group_by: GroupBy = None,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
@@ -149,7 +160,15 @@ def calibrate(
     """
     from askew.cli.calibrate import calibrate as run
 
-    run(model, normal, output=output or model, false_alarm_rate=rate(false_alarm_rate), device=device, quiet=quiet)
+    run(
+        model,
+        normal,
+        output=output or model,
+        false_alarm_rate=rate(false_alarm_rate),
+        group_by=group_by,
+        device=device,
+        quiet=quiet,
+    )
 
 
 @app.command()
@@ -177,7 +196,7 @@ def demo(
         "askew-demo"
     ),
     views: Annotated[int, typer.Option(help="The training budget in views.")] = 60_000,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same model.")] = 0,
+    seed: Seed = 0,
     quiet: Quiet = False,
 ) -> None:
     """Fit and score on the sample in the package."""
@@ -225,14 +244,18 @@ def main() -> NoReturn:
             fail(str(MissingExtra(f"this verb needs {error.name}: pip install 'askew[fit]'")))
         raise
     except Exception as error:
-        # Usage errors know how to show themselves; their class lives in click or in typer, by version.
-        if hasattr(error, "show") and hasattr(error, "exit_code"):
-            error.show()
-            sys.exit(error.exit_code)
-        raise
+        # Usage errors know their words and their exit code; their class lives in click or in typer, by version.
+        if not hasattr(error, "format_message"):
+            raise
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()  # type: ignore[attr-defined]
+            sys.exit(FAILED)
+        fail(f"{error.format_message()} (see askew --help)")
 
 
 def fail(line: str) -> NoReturn:
     """Print one line and exit as for everything the user can mend."""
-    print(f"askew: {' '.join(line.split())}", file=sys.stderr)
+    from askew.images.names import printable
+
+    print(f"askew: {printable(' '.join(line.split()))}", file=sys.stderr)
     sys.exit(FAILED)

@@ -3,17 +3,30 @@
 from pathlib import Path
 from typing import Any
 
+from askew import storage
+from askew.cli.groups import groups_by
 from askew.cli.terminal import err, speaking
 from askew.detectors import load
 from askew.images import open_images, printable
 
 
-def calibrate(model: Path, normal: list[str], *, output: Path, false_alarm_rate: Any, device: str, quiet: bool) -> None:
+def calibrate(
+    model: Path,
+    normal: list[str],
+    *,
+    output: Path,
+    false_alarm_rate: Any,
+    group_by: str | None,
+    device: str,
+    quiet: bool,
+) -> None:
     """Write the model with a threshold from these images."""
+    storage.check_writable(output)
     detector = load(model, device=device)
     source = open_images(normal, role="normal")
+    groups = None if group_by is None else groups_by(source, group_by)
     with speaking(quiet):
-        detector.calibrate(source, false_alarm_rate=false_alarm_rate)
+        detector.calibrate(source, false_alarm_rate=false_alarm_rate, groups=groups)
     detector.save(output)
     if not quiet:
         err.print(detector.fitted_threshold.describe(), highlight=False, soft_wrap=True)

@@ -1,24 +1,24 @@
 """`askew fit`: from a folder of normal images to a model file."""
 
-import os
-import re
 from pathlib import Path
 from typing import Any
 
+from askew import storage
+from askew.cli.groups import groups_by
 from askew.cli.terminal import err, speaking
-from askew.errors import BadFile, InvalidInput
-from askew.images import ImageSource, open_images, printable
+from askew.errors import InvalidInput
+from askew.images import open_images, printable
 
 
 def fit(
     normal: list[str], *, output: Path, group_by: str | None, resume: bool, seed: int, quiet: bool, **parameters: Any
 ) -> None:
     """Fit, with a checkpoint beside the model until the model is safe."""
-    checkpoint = _check_places(output, resume)
-    source = open_images(normal, role="normal")
-    groups = None if group_by is None else _groups(source, group_by)
     from askew.detectors.geometric import GeometricDetector
 
+    checkpoint = _check_places(output, resume)
+    source = open_images(normal, role="normal")
+    groups = None if group_by is None else groups_by(source, group_by)
     with speaking(quiet) as watch:
         detector = GeometricDetector(**parameters, random_state=seed, checkpoint=str(checkpoint), watch=watch)
         detector.fit(source, groups=groups)
@@ -35,31 +35,19 @@ def fit(
 
 def _check_places(output: Path, resume: bool) -> Path:
     """The checkpoint's path, when both it and the model can be written: before hours of training, not after."""
+    from askew.detectors.learning import checkpoint_files
+
     if output.suffix != ".safetensors":
         raise InvalidInput(f"a model is a .safetensors file, got {printable(str(output))}")
-    if not os.access(output.parent, os.W_OK):
-        raise BadFile(f"{printable(str(output.parent))}: there is no such folder, or it cannot be written to")
+    storage.check_writable(output)
     checkpoint = output.with_suffix(".checkpoint")
-    if checkpoint.exists() and not resume:
+    storage.check_writable(checkpoint)
+    begun = checkpoint_files(checkpoint)
+    if begun and not resume:
         raise InvalidInput(
-            f"{printable(str(checkpoint))} is an interrupted fit: "
+            f"{printable(str(begun[0]))} is an interrupted fit: "
             "pass --resume to continue it, or delete it to start anew"
         )
+    if resume and not begun:
+        err.print(f"nothing to resume: there is no {checkpoint}; starting anew", highlight=False, markup=False)
     return checkpoint
-
-
-def _groups(source: ImageSource, group_by: str) -> list[str]:
-    """The group of each image: its folder, or what the expression matches in its path."""
-    if group_by == "folder":
-        return [str(Path(name).parent) for name in source.names]
-    try:
-        expression = re.compile(group_by)
-    except re.error as error:
-        raise InvalidInput(f"--group-by {group_by!r} is not a regular expression: {error}") from error
-    groups = []
-    for name in source.names:
-        match = expression.search(name)
-        if match is None:
-            raise InvalidInput(f"--group-by {group_by!r} matches nothing in {printable(name)}")
-        groups.append(match.group(1) if expression.groups else match.group())
-    return groups

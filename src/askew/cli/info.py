@@ -2,12 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from askew.cli.terminal import out
 from askew.detectors import read_model
+from askew.images import printable
 
 
 def info(model: Path, *, as_json: bool) -> None:
@@ -29,14 +31,20 @@ def info(model: Path, *, as_json: bool) -> None:
         "precision": record.precision,
         "threshold": "none; `askew calibrate` sets one" if line is None else f"anomaly score above {line.value:.4f}",
         "promise": "" if line is None else line.describe(),
-        "recognises": ", ".join(
-            f"{name.replace('_', ' ')} {100 * r:.1f} %" for name, r in record.learned.get("recognition", {}).items()
-        ),
+        "recognises": _recognised(record.learned.get("recognition")),
         "weak where": "; ".join(training.weaknesses),
         "made with": ", ".join(f"{name} {version}" for name, version in record.versions.items()),
         "images' mark": training.fingerprint[:16],
     }
     for name, value in rows.items():
         if value:
-            table.add_row(Text(name, "bold"), Text(value))
+            table.add_row(Text(name, "bold"), Text(printable(value)))
     out.print(table)
+
+
+def _recognised(shares: Any) -> str:
+    """How often each question was answered right, from a file that may hold anything there."""
+    if not isinstance(shares, dict):
+        return ""
+    numbers = {name: share for name, share in shares.items() if isinstance(share, int | float)}
+    return ", ".join(f"{name.replace('_', ' ')} {100 * share:.1f} %" for name, share in numbers.items())

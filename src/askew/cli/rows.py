@@ -12,7 +12,7 @@ from askew.errors import InvalidInput
 from askew.images import printable
 
 if TYPE_CHECKING:
-    from askew.detectors.contract import Verdict
+    from askew.detectors.verdicts import Verdict
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 SUFFIXES = (".csv", ".jsonl")
@@ -38,12 +38,15 @@ class Row:
         return cls(printable(verdict.name), verdict.anomaly_score, line, verdict.p_value, word, error)
 
 
-def writer_for(output: Path | None, stream: TextIO) -> Callable[[Row], None]:
-    """A function that writes one row, as the file's suffix wants; CSV where there is no file."""
-    suffix = ".csv" if output is None else output.suffix.lower()
-    if suffix not in SUFFIXES:
+def check_suffix(output: Path) -> None:
+    """Raise where verdicts cannot be written to such a file."""
+    if output.suffix.lower() not in SUFFIXES:
         raise InvalidInput(f"verdicts are written to .csv or .jsonl, got {printable(str(output))}")
-    if suffix == ".jsonl":
+
+
+def writer_for(output: Path | None, stream: TextIO) -> Callable[[Row], None]:
+    """A function that writes one row, as the file's checked suffix wants; CSV where there is no file."""
+    if output is not None and output.suffix.lower() == ".jsonl":
         return lambda row: print(json.dumps(asdict(row), ensure_ascii=False, allow_nan=False), file=stream)
     table = csv.writer(stream, lineterminator="\n")
     table.writerow(Row.__dataclass_fields__)
@@ -74,7 +77,7 @@ class Spool:
 
     def verdicts(self) -> "Iterator[Verdict]":
         """What was put aside, in order."""
-        from askew.detectors.contract import Verdict
+        from askew.detectors.verdicts import Verdict
 
         self._file.seek(0)
         for line in self._file:

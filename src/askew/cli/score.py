@@ -1,6 +1,7 @@
 """`askew score`: verdicts, streamed to a file as they are reached, the worst on the terminal."""
 
 import heapq
+import io
 import sys
 import time
 from collections import Counter
@@ -15,14 +16,15 @@ from rich.table import Table
 from rich.text import Text
 
 from askew import storage, threshold
-from askew.cli.rows import Row, Spool, writer_for
+from askew.cli.rows import Row, Spool, check_suffix, writer_for
 from askew.cli.terminal import err, out, speaking
 from askew.detectors import load
 from askew.errors import InvalidInput, NoImages
 from askew.images import open_images, printable
 
 if TYPE_CHECKING:
-    from askew.detectors.contract import Detector, Verdict
+    from askew.detectors.contract import Detector
+    from askew.detectors.verdicts import Verdict
     from askew.training import Watch
 
 
@@ -61,13 +63,21 @@ def score(
     false_alarm_rate: float | None,
     fdr: float | None,
     top: int,
+    needs_threshold: bool,
     device: str,
     quiet: bool,
 ) -> int:
     """How many anomalies there were."""
     if fdr is not None and false_alarm_rate is not None:
         raise InvalidInput("--fdr and --false-alarm-rate are two ways to draw the line; give one")
+    if fdr is not None and not 0 < fdr < 1:
+        raise InvalidInput(f"a false-discovery rate lies between 0 and 1, got {fdr}")
+    if output is not None:
+        storage.check_writable(output)
+        check_suffix(output)
     detector = load(model, device=device)
+    if needs_threshold or fdr is not None:
+        _ = detector.fitted_threshold  # or a word on how to get one
     source = open_images(images)
     summary = Summary(top)
     with ExitStack() as stack:
@@ -75,7 +85,11 @@ def score(
         stream = _stream(output, stack)
         write = writer_for(output, stream) if stream is not None else None
         verdicts = _watched(detector.verdicts(source, false_alarm_rate=false_alarm_rate), len(source), watch)
-        rows = _rows(detector, verdicts, false_alarm_rate) if fdr is None else _fdr_rows(detector, verdicts, fdr, stack)
+        rows = (
+            _rows(detector, verdicts, false_alarm_rate)
+            if fdr is None
+            else _fdr_rows(detector, verdicts, fdr, stack, quiet)
+        )
         for row, verdict in rows:
             summary.add(row, verdict)
             if write is not None:
@@ -91,7 +105,11 @@ def _stream(output: Path | None, stack: ExitStack) -> TextIO | None:
     """Where rows go: the file, or standard output when it is not a terminal."""
     if output is not None:
         return stack.enter_context(storage.atomic_text(output))
-    return None if out.is_terminal else sys.stdout
+    if sys.stdout.isatty():
+        return None
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", newline="")  # names are what they are, whatever the locale
+    return sys.stdout
 
 
 def _rows(detector: "Detector", verdicts: "Iterable[Verdict]", rate: float | None) -> "Iterator[tuple[Row, Verdict]]":
@@ -101,13 +119,13 @@ def _rows(detector: "Detector", verdicts: "Iterable[Verdict]", rate: float | Non
 
 
 def _fdr_rows(
-    detector: "Detector", verdicts: "Iterable[Verdict]", fdr: float, stack: ExitStack
+    detector: "Detector", verdicts: "Iterable[Verdict]", fdr: float, stack: ExitStack, quiet: bool
 ) -> "Iterator[tuple[Row, Verdict]]":
     """Rows whose verdict needs all p-values first: verdicts wait in a file, numbers in memory."""
     n = detector.fitted_threshold.n
     spool = stack.enter_context(Spool())
     p_values = np.fromiter((v.p_value for v in spool.filled(verdicts) if v.p_value is not None), np.float64)
-    if obstacle := threshold.fdr_obstacle(n, len(p_values), fdr):
+    if not quiet and (obstacle := threshold.fdr_obstacle(n, len(p_values), fdr)):
         err.print(obstacle, style="yellow", highlight=False, soft_wrap=True)
     flagged = p_values[threshold.benjamini_hochberg(p_values, fdr)]
     cut = flagged.max() if len(flagged) else -1.0
@@ -130,7 +148,7 @@ def _watched(verdicts: "Iterable[Verdict]", total: int, watch: "Watch | None") -
 
 
 def _report(summary: Summary, detector: "Detector", output: Path | None, rate: float | None, fdr: float | None) -> None:
-    if out.is_terminal and output is None:
+    if sys.stdout.isatty() and output is None:
         out.print(_table(summary))
     for note, count in sorted(summary.notes.items()):
         err.print(f"{count:,} images: {note}", highlight=False, markup=False)

@@ -57,7 +57,8 @@ def load_sample() -> Sample:
 def write_folder(target: str | os.PathLike[str]) -> Path:
     """The folder `target`, now holding the sample as `normal/0000.png ...` and `test/<class>/0000.png ...`.
 
-    What is there from an earlier time is written again; files of anybody else's below `normal` or `test` are refused.
+    What is there from an earlier time is written again, plainly and not atomically, since it can be made anew at any
+    time; files of anybody else's below `normal` or `test` are refused.
     """
     folder, sample = Path(target), load_sample()
     names = [f"normal/{index:04}.png" for index in range(len(sample.normal))] + sample.test_names

@@ -7,15 +7,13 @@ A detector supplies the five methods at the end of `Detector` and gets scikit-le
 
 import copy
 import hashlib
-import json
 import logging
 import os
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -25,119 +23,102 @@ from pydantic import BaseModel
 from sklearn.base import BaseEstimator, OutlierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import nn
 
-import askew
 from askew import threshold
 from askew.detectors.features import FeatureLayout, are_features
 from askew.detectors.files import Arrays, TrainingRecord, write_model
 from askew.detectors.holdout import HoldOut, Rate
+from askew.detectors.learning import Run, checkpoint_files, checkpoint_for, identity_of, precision_begun_in
+from askew.detectors.verdicts import Verdict, are_among, verdicts_of
 from askew.engine import Engine
 from askew.errors import Diverged, InvalidInput, NoThreshold, UnreadableImage
-from askew.images import Batch, ImageSource, Normals, fingerprints, load_normals, open_images, printable, stream
-from askew.training import Checkpoint, Loss, Progress, TrainingSettings, Watch, train
+from askew.images import (
+    Batch,
+    ImageSource,
+    Normals,
+    auto_fit,
+    fingerprints,
+    load_normals,
+    open_images,
+    printable,
+    stream,
+)
+from askew.training import Watch, reporter
 
 log = logging.getLogger("askew")
 
 Size = Literal["auto", "crop", "pad", "stretch"]
 
 DEFAULT_SIDE = 32
-EXAMINED = 200  # images looked at for what the detector is blind to
+EXAMINED = 200  # images looked at for what the detector is blind to, and for the scale of its scores
 
 
-@dataclass(frozen=True)
-class Run:
-    """What one learning pass is given besides images and settings."""
-
-    engine: Engine
-    seed: int
-    checkpoint: Checkpoint | None
-    watch: Watch | None
-
-    def train(self, network: nn.Module, loss: Loss, *, examples: int, settings: TrainingSettings) -> None:
-        """Minimise the loss, on this run's engine and from its checkpoint."""
-        train(
-            network,
-            loss,
-            examples=examples,
-            settings=settings,
-            engine=self.engine,
-            seed=self.seed,
-            checkpoint=self.checkpoint,
-            watch=self.watch,
-        )
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What is said of one image: scores and a verdict, or the error that kept it from having them."""
-
-    name: str
-    anomaly_score: float | None = None
-    p_value: float | None = None
-    is_anomaly: bool | None = None
-    error: str | None = None
-    fitted_on: bool = False  # the detector has seen this very image, so its verdict says nothing
-    notes: tuple[str, ...] = ()
-
-
+@dataclass(kw_only=True, eq=False, repr=False)
 class Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
-    """The contract. Subclasses store their parameters, all keyword-only, and check nothing before `fit`."""
+    """The contract. Parameters are stored, keyword-only, and checked by `fit`; what is learned ends in `_`.
+
+    A subclass adds its own parameters, and is a dataclass in the same way.
+    """
 
     kind: ClassVar[str]
     Settings: ClassVar[type[BaseModel]]
 
-    # Parameters that every subclass takes; see `GeometricDetector.__init__`.
-    false_alarm_rate: Rate
-    holdout: float | None
-    cross_fit: int
-    side: int | None
-    size: Size
-    image_shape: tuple[int, ...] | None
-    random_state: Any
-    device: str
-    precision: str
-    compiled: bool
-    checkpoint: str | None
-    watch: Watch | None
-
-    def _keep(self, parameters: dict[str, Any]) -> None:
-        """Store a constructor's parameters, given as its `locals()`, and check none of them."""
-        for name in self._get_param_names():
-            setattr(self, name, parameters[name])
+    false_alarm_rate: Rate = "auto"
+    holdout: float | None = None
+    cross_fit: int = 0
+    side: int | None = None
+    size: Size = "auto"
+    image_shape: tuple[int, ...] | None = None
+    random_state: Any = 0
+    device: str = "auto"
+    precision: str = "auto"
+    compiled: bool = False
+    checkpoint: str | None = None
+    watch: Watch | None = None
 
     # -- fitting ------------------------------------------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None, *, groups: Sequence[Any] | None = None) -> Self:
         """The detector, fitted on normal images X; images that share a group stay on one side of the hold-out."""
+        for learned in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, learned)  # a fit that fails must not leave the last one's threshold behind
         self.settings_ = self._resolved()
-        self.engine_ = self._choose_engine()
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self.engine_ = Engine.choose(self.device, self.precision, self.compiled)
+        if self.precision == "auto" and (begun_in := precision_begun_in(self.checkpoint)):
+            self.engine_ = Engine.choose(self.device, begun_in, self.compiled)
+        seed = self._seed()
         normals = self._read_normals(X)
+        groups = normals.groups_for(groups)
         plan = HoldOut.plan(
             normals.fingerprints,
-            groups := _groups(groups, normals),
+            groups,
             rate=self.false_alarm_rate,
-            share=self.settings_.holdout if self.holdout is None else self.holdout,
+            share=self.holdout,
+            preset_share=self.settings_.holdout,
             cross_fit=self.cross_fit,
             draw=np.random.default_rng(seed),
         )
-        began = time.monotonic()
-        self.policy_, self.fingerprints_ = normals.policy, np.unique(normals.fingerprints)
-        images = normals.images
-        scores = np.empty(len(images))
+        began, images = time.monotonic(), normals.images
+        # In units of each fit's own spread: scores of different fits have different scales.
+        standard = np.empty(len(images))
         for number, part in enumerate(plan.parts, 1):
-            fold = copy.copy(self)
-            fold._learn_from(np.delete(images, part, axis=0), seed + number, f".part-{number}")
-            scores[part] = fold._score(images[part], f"scoring part {number} of {len(plan.parts)}")
+            fold, rest = copy.copy(self), np.delete(images, part, axis=0)
+            fold._learn_from(rest, seed + number, f".part-{number}")
+            centre, spread = fold._scale(rest)
+            standard[part] = (
+                fold._score(images[part], f"scoring part {number} of {len(plan.parts)}") - centre
+            ) / spread
         self._learn_from(images[plan.learned_on], seed)
         self.threshold_: threshold.Threshold | None = None
         if len(plan.kept):
-            if not plan.parts:
-                scores[plan.kept] = self._score(images[plan.kept], "scoring held-out normals")
-            self.threshold_ = threshold.calibrate(-scores[plan.kept], self.false_alarm_rate, exact=plan.exact)
-        examined = plan.kept if len(plan.kept) else plan.learned_on
-        weaknesses = self._weaknesses(images[examined[:EXAMINED]])
+            if plan.parts:
+                centre, spread = self._scale(images)
+                normality = standard[plan.kept] * spread + centre
+            else:
+                normality = self._score(images[plan.kept], "scoring held-out normals")
+            exact = plan.exact and self.features_ is None  # a layout of features has seen the held-out rows, too
+            self.threshold_ = threshold.calibrate(-normality, self.false_alarm_rate, exact=exact)
+        weaknesses = self._weaknesses(_some(images[plan.kept if len(plan.kept) else plan.learned_on]))
         for line in weaknesses:
             log.warning("%s", line)
         self.training_ = TrainingRecord(
@@ -148,9 +129,19 @@ class Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             seed=seed,
             seconds=round(time.monotonic() - began, 3),
             fingerprint=hashlib.sha256(np.sort(normals.fingerprints).tobytes()).hexdigest(),
+            random_state=int(self.random_state) if isinstance(self.random_state, int | np.integer) else None,
+            wanted_rate=self.false_alarm_rate,
             weaknesses=tuple(weaknesses),
         )
+        self.fingerprints_ = np.unique(normals.fingerprints)
+        self.policy_ = normals.policy  # last: this is what says that the detector is fitted
         return self
+
+    def _seed(self) -> int:
+        """A number that decides every random choice of the fit."""
+        if isinstance(self.random_state, int) and not 0 <= self.random_state < 2**32:
+            raise InvalidInput(f"random_state must lie between 0 and 2**32 - 1, got {self.random_state}")
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _read_normals(self, X: Any) -> Normals:
         """The images to fit on, all of one size, and a word on what was found."""
@@ -161,46 +152,37 @@ class Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             return load_normals(open_images(self.features_.images(rows)), side=self.features_.side, fit="crop")
         source = open_images(X, image_shape=self.image_shape, role="normal")
         side = DEFAULT_SIDE if self.side is None else self.side
-        fit = _fit_for(source, side) if self.size == "auto" else self.size
+        fit, note = auto_fit(source, side) if self.size == "auto" else (self.size, None)
+        if note:
+            log.warning("%s", note)
         normals = load_normals(source, side=side, fit=fit, watch=reporter("reading images", self.watch))
         for line in normals.scan.lines():
-            log.info("%s", line)
+            log.log(logging.WARNING if line.startswith("warning:") else logging.INFO, "%s", line)
         return normals
-
-    def _choose_engine(self, precision: str | None = None) -> Engine:
-        return Engine.choose(self.device, precision or self.precision, self.compiled)
 
     def _learn_from(self, images: NDArray[np.uint8], seed: int, part: str = "") -> None:
         """Build and train from scratch, or on from the checkpoint of the same fit."""
         checkpoint = None
         if self.checkpoint is not None:
-            checkpoint = Checkpoint(Path(f"{self.checkpoint}{part}"), self._identity(images, seed))
-            saved = checkpoint.load()
-            if saved and self.precision == "auto":
-                # A fit is finished in the precision it was begun in, wherever it is resumed.
-                self.engine_ = self._choose_engine(saved[1].get("precision"))
-            checkpoint.extra["precision"] = self.engine_.precision
+            parameters = self.get_params(deep=False)
+            identity = identity_of(self.kind, self.settings_.model_dump_json(), parameters, images, seed)
+            checkpoint = checkpoint_for(self.checkpoint, part, identity, self.engine_)
         side, channels = images.shape[2:]
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)
             self._build(self.settings_, side, channels)
         self._learn(images, self.settings_, Run(self.engine_, seed, checkpoint, self.watch))
 
-    def _identity(self, images: NDArray[np.uint8], seed: int) -> str:
-        """A digest of all that decides the outcome of learning, but the precision, which the checkpoint keeps."""
-        parameters = {**self.get_params(deep=False), "random_state": seed}
-        for elsewhere in ("watch", "device", "checkpoint"):
-            del parameters[elsewhere]
-        words = [askew.__version__, torch.__version__, self.kind, self.settings_.model_dump_json(), repr(parameters)]
-        digest = hashlib.sha256(json.dumps([*words, images.shape]).encode())
-        digest.update(np.ascontiguousarray(images).data)
-        return digest.hexdigest()
+    def _scale(self, images: NDArray[np.uint8]) -> tuple[float, float]:
+        """The centre and spread of the normality of images it was fitted on."""
+        normality = self._score(_some(images), "scoring for scale")
+        centre = float(np.median(normality))
+        return centre, float(np.median(np.abs(normality - centre))) or 1.0
 
     def discard_checkpoint(self) -> None:
         """Remove what an interrupted fit left behind; `save` does it once the model is safe."""
-        if self.checkpoint is not None:
-            for number in range(self.cross_fit + 1):
-                Path(f"{self.checkpoint}.part-{number}" if number else self.checkpoint).unlink(missing_ok=True)
+        for file in checkpoint_files(self.checkpoint) if self.checkpoint else ():
+            file.unlink(missing_ok=True)
 
     # -- scoring ------------------------------------------------------------------------------------------------------
 
@@ -240,28 +222,12 @@ class Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     def verdicts(self, X: Any, *, false_alarm_rate: float | None = None) -> Iterator[Verdict]:
         """One verdict per image of X, in order, as they are reached; an unreadable image is one with its reason."""
         source = self._source(X)
-        line = self.threshold_
-        if false_alarm_rate is not None:
-            line = self.fitted_threshold.at(false_alarm_rate)
-        for indexes, values, batch in self._scored(source):
-            rows = {index: Verdict(source.names[index], error=reason) for index, reason in batch.errors}
-            notes: dict[int, list[str]] = {}
-            for index, note in batch.notes:
-                notes.setdefault(index, []).append(note)
-            marks = fingerprints(batch.images)
-            seen = np.isin(marks, self.fingerprints_)
-            p_values = [None] * len(values) if line is None else line.p_values(-values).tolist()
-            alarms = [None] * len(values) if line is None else line.is_anomaly(-values).tolist()
-            for row, index in enumerate(indexes):
-                rows[index] = Verdict(
-                    name=source.names[index],
-                    anomaly_score=float(-values[row]),
-                    p_value=p_values[row],
-                    is_anomaly=alarms[row],
-                    fitted_on=bool(seen[row]),
-                    notes=tuple(notes.get(index, ())),
-                )
-            yield from (rows[index] for index in sorted(rows))
+        line = self.threshold_ if false_alarm_rate is None else self.fitted_threshold.at(false_alarm_rate)
+        return (
+            verdict
+            for _, normality, batch in self._scored(source)
+            for verdict in verdicts_of(batch, normality, source=source, line=line, fitted_on=self.fingerprints_)
+        )
 
     @property
     def offset_(self) -> float:
@@ -278,22 +244,31 @@ class Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return self.threshold_
 
-    def calibrate(self, X: Any, *, false_alarm_rate: Rate | None = None) -> Self:
-        """The detector with a new threshold, from normal images it was not fitted on, without training."""
+    def calibrate(self, X: Any, *, false_alarm_rate: Rate | None = None, groups: Sequence[Any] | None = None) -> Self:
+        """The detector with a new threshold, from normal images it was not fitted on, without training.
+
+        The rate is the one wanted at fitting unless another is given. Repeats of an image count once.
+        """
         check_is_fitted(self, "policy_")
         source = self._source(X, role="normal")
-        verdicts = list(self.verdicts(source))
-        unread = [verdict for verdict in verdicts if verdict.error]
-        seen = sum(verdict.fitted_on for verdict in verdicts)
-        fresh = [v.anomaly_score for v in verdicts if v.anomaly_score is not None and not v.fitted_on]
+        groups = source.groups if groups is None else list(groups)
+        scores: dict[int, float] = {}
+        unread, seen, first_error = 0, 0, ""
+        for _, normality, batch in self._scored(source):
+            marks = fingerprints(batch.images)
+            known = are_among(marks, self.fingerprints_)
+            seen += int(known.sum())
+            unread += len(batch.errors)
+            first_error = first_error or next((reason for _, reason in batch.errors), "")
+            scores |= {int(mark): -n for mark, n, old in zip(marks, normality.tolist(), known, strict=True) if not old}
         if unread:
-            log.warning("%d images cannot be read, the first: %s", len(unread), unread[0].error)
+            log.warning("%d images cannot be read, the first: %s", unread, first_error)
         if seen:
             log.warning("%d images were used in fitting and are left out of the calibration", seen)
-        if not fresh:
-            raise InvalidInput(f"none of the {len(verdicts)} images can calibrate: unreadable or used in fitting")
+        if not scores:
+            raise InvalidInput(f"none of the {len(source)} images can calibrate: unreadable or used in fitting")
         rate = self.false_alarm_rate if false_alarm_rate is None else false_alarm_rate
-        self.threshold_ = threshold.calibrate(np.array(fresh), rate, exact=source.groups is None)
+        self.threshold_ = threshold.calibrate(np.array(list(scores.values())), rate, exact=groups is None)
         return self
 
     def _source(self, X: Any, role: Literal["normal", "all"] = "all") -> ImageSource:
@@ -364,48 +339,11 @@ class Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         """Take back what `_tensors` and `_learned` gave, from a file that may be hostile."""
 
     def _weaknesses(self, images: NDArray[np.uint8]) -> list[str]:
-        """Lines on what normal images, held out if there are any, say this detector is blind to."""
+        """Lines on what normal images, held-out ones if there are any, say this detector is blind to."""
         return []
 
 
-def reporter(stage: str, watch: Watch | None) -> Callable[[int, int], None]:
-    """A function to call with (done, total), which tells the watcher twice a second at most."""
-    began = told = time.monotonic()
-
-    def report(done: int, total: int) -> None:
-        nonlocal told
-        now = time.monotonic()
-        if watch and (now - told > 0.5 or done == total):
-            told = now
-            watch(Progress(stage, done, total, now - began))
-
-    return report
-
-
-def _groups(groups: Sequence[Any] | None, normals: Normals) -> list[Any] | None:
-    """The group of each readable image, as given or as the source knows it."""
-    if groups is None:
-        return normals.groups
-    if len(groups) != normals.scan.found:
-        raise InvalidInput(f"groups must name one group per image, got {len(groups)} for {normals.scan.found}")
-    return [groups[index] for index in normals.indexes]
-
-
-def _fit_for(source: ImageSource, side: int) -> Literal["crop", "pad"]:
-    """How to bring images like the first readable one to the side: small squares are framed, all else is cropped."""
-    for index in range(len(source)):
-        try:
-            height, width = source.read(index).pixels.shape[:2]
-        except UnreadableImage:
-            continue
-        if height != width:
-            seen = 100 * min(height, width) / max(height, width)
-            log.warning(
-                'images such as the first, %dx%d, are not square: the middle %.0f %% is used; size="pad" or "stretch" '
-                "uses all of it",
-                width,
-                height,
-                seen,
-            )
-        return "pad" if height == width and 0.5 * side <= height < side else "crop"
-    return "crop"
+def _some(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """At most `EXAMINED` of the images, evenly spread."""
+    chosen = np.linspace(0, len(images) - 1, min(len(images), EXAMINED)).astype(np.int64)
+    return np.asarray(images[chosen])

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from askew import __version__, storage
 from askew.detectors.features import FeatureLayout
 from askew.errors import AskewError, BadFile
-from askew.images import SizePolicy
+from askew.images import SizePolicy, printable
 from askew.threshold import Threshold
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ class TrainingRecord(BaseModel):
     seed: int
     seconds: float
     fingerprint: str  # of the set of images, in any order
+    random_state: int | None  # None: it was a generator
+    wanted_rate: float | Literal["auto"]
     weaknesses: tuple[str, ...] = ()
 
 
@@ -94,20 +96,29 @@ def read_model(path: str | os.PathLike[str]) -> tuple[Arrays, ModelRecord, Thres
 def load(path: str | os.PathLike[str], *, device: str = "auto") -> "Detector":
     """The detector saved in a model file, giving the scores it gave when it was saved."""
     from askew.detectors import detector_class
+    from askew.engine import Engine
 
     tensors, record, line = read_model(path)
+    detector = detector_class(record.detector)(device=device, precision=record.precision)
+    detector.engine_ = Engine.choose(device, record.precision)
     try:
-        detector = detector_class(record.detector)(device=device)
         detector.settings_ = detector.Settings.model_validate(record.settings)
         detector.policy_, detector.features_, detector.training_ = record.policy, record.features, record.training
         if record.features is not None:
             detector.n_features_in_ = len(record.features.low)
-        detector.threshold_, detector.fingerprints_ = line, tensors.pop("fingerprints")
-        detector.false_alarm_rate = "auto" if line is None else line.false_alarm_rate
-        detector.engine_ = detector._choose_engine(record.precision)
+        detector.threshold_, detector.fingerprints_ = line, np.sort(tensors.pop("fingerprints"))
+        # The parameters that fit it again the same way, so that a clone is the same detector.
+        detector.set_params(
+            preset=detector.settings_,
+            false_alarm_rate=record.training.wanted_rate,
+            side=None if record.features else record.policy.side,
+            size=record.policy.fit,
+            cross_fit=record.training.cross_fit,
+            random_state=record.training.random_state,
+        )
         detector._restore(tensors, record.learned)
         return detector
-    except (ValidationError, KeyError, ValueError, RuntimeError, TypeError, BadFile) as error:
+    except (ValidationError, KeyError, ValueError, RuntimeError, TypeError, AskewError) as error:
         raise unusable(path, error) from error
 
 
@@ -118,4 +129,4 @@ def unusable(path: str | os.PathLike[str], error: Exception) -> BadFile:
         reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
     else:
         reason = f"it has no {error}" if isinstance(error, KeyError) else str(error).splitlines()[0]
-    return BadFile(f"{os.fspath(path)} is not a usable model: {reason}")
+    return BadFile(f"{printable(os.fspath(path))} is not a usable model: {printable(reason)}")

@@ -8,6 +8,7 @@
 What surrounds it (reading images, hold-out, threshold, verdicts, files) is every detector's and lives in contract.py.
 """
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,18 +17,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from askew.detectors.contract import Detector, Run, Size, reporter
+from askew.detectors.blindness import open_questions, recognition
+from askew.detectors.contract import Detector
 from askew.detectors.files import Arrays
-from askew.detectors.holdout import Rate
-from askew.detectors.presets import GeometricRecord, GeometricSettings, alphas_by_name, alphas_from, resolved
+from askew.detectors.geometric_record import GeometricRecord, alphas_by_name, alphas_from
+from askew.detectors.learning import Run
+from askew.detectors.presets import GeometricSettings, resolved
 from askew.errors import InvalidInput
 from askew.geometry import TransformSet, dirichlet_normality, fit_dirichlet_moments
 from askew.geometry.augment import jitter
 from askew.geometry.labels import SelfLabels
 from askew.networks import set_weights, weights_of
-from askew.training import Watch
+from askew.training import reporter
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class GeometricDetector(Detector):
     """Finds the images that do not belong, by how surely it recognises known transforms of them.
 
@@ -36,36 +40,17 @@ class GeometricDetector(Detector):
 
     kind: ClassVar[str] = "geometric"
     Settings: ClassVar = GeometricSettings
-    preset: str | GeometricSettings
-    views: int | None
-    transforms: TransformSet | None
 
-    def __init__(
-        self,
-        *,
-        preset: str | GeometricSettings = "fast",
-        views: int | None = None,
-        transforms: TransformSet | None = None,
-        false_alarm_rate: Rate = "auto",
-        holdout: float | None = None,
-        cross_fit: int = 0,
-        side: int | None = None,
-        size: Size = "auto",
-        image_shape: tuple[int, ...] | None = None,
-        random_state: Any = 0,
-        device: str = "auto",
-        precision: str = "auto",
-        compiled: bool = False,
-        checkpoint: str | None = None,
-        watch: Watch | None = None,
-    ) -> None:
-        self._keep(locals())
+    preset: str | GeometricSettings = "fast"
+    views: int | None = None
+    transforms: TransformSet | None = None
 
     def _resolved(self) -> GeometricSettings:
         return resolved(self.preset, self.views)
 
     def _build(self, settings: GeometricSettings, side: int, channels: int) -> None:
         """The transforms, what is asked about them, and an untrained network to answer."""
+        settings.check_side(side)
         self.transforms_ = self.transforms or settings.transforms.at(side)
         if self.transforms_.side != side:
             raise InvalidInput(f"the transforms are for a side of {self.transforms_.side}, the images have {side}")
@@ -74,10 +59,15 @@ class GeometricDetector(Detector):
         self.network_ = settings.network_for(side).build(channels=channels, classes=classes, side=side)
 
     def _learn(self, images: NDArray[np.uint8], settings: GeometricSettings, run: Run) -> None:
-        """Steps 1 and 2: a row is an image under a transform, and its view is made when its batch comes up."""
         self.network_ = run.engine.place(self.network_)
-        network, pixels = run.engine.accelerated(self.network_), torch.from_numpy(images).to(run.engine.device)
+        self._train_classifier(images, settings, run)
+        self._fit_dirichlets(images, settings, run)
+
+    def _train_classifier(self, images: NDArray[np.uint8], settings: GeometricSettings, run: Run) -> None:
+        """Steps 1 and 2: a row is an image under a transform, and its view is made when its batch comes up."""
+        pixels = torch.from_numpy(images).to(run.engine.device)
         labels = torch.from_numpy(self.questions_.labels).to(run.engine.device)
+        network = run.engine.accelerated(self.network_)
 
         def loss(rows: Tensor, draw: torch.Generator) -> tuple[Tensor, Tensor]:
             rows = rows.to(run.engine.device)
@@ -90,10 +80,10 @@ class GeometricDetector(Detector):
 
         run.train(self.network_, loss, examples=len(images) * len(self.transforms_), settings=settings.training)
         self.network_.eval()
-        self._fit_dirichlets(images, settings, run)
 
     def _fit_dirichlets(self, images: NDArray[np.uint8], settings: GeometricSettings, run: Run) -> None:
         """Step 3, from running means of the answers, which are never kept."""
+        # Paper: on all images that were trained on.
         if settings.alpha_images is not None and settings.alpha_images < len(images):
             chosen = np.random.default_rng(run.seed).choice(len(images), settings.alpha_images, replace=False)
             images = images[np.sort(chosen)]
@@ -123,14 +113,14 @@ class GeometricDetector(Detector):
             batch[: len(images) - start] = images[start : start + size]
             views = self.transforms_.apply(torch.from_numpy(batch).to(self.engine_.device)).flatten(0, 1)
             with torch.inference_mode(), self.engine_.autocast():
-                logits = self.network_(self.engine_.scaled(views)).double().cpu()
+                logits = self.network_(self.engine_.scaled(views)).cpu().double()
             split = logits.split(self.questions_.classes, dim=1)
             answers.append(torch.cat([part.log_softmax(dim=1) for part in split], dim=1))
         return torch.cat(answers).view(-1, len(self.transforms_), sum(self.questions_.classes))[: len(images)].numpy()
 
     def _weaknesses(self, images: NDArray[np.uint8]) -> list[str]:
-        self.recognition_ = self.questions_.recognition(self._answers(images))
-        return self.questions_.open_questions(self.recognition_)
+        self.recognition_ = recognition(self.questions_, self._answers(images))
+        return open_questions(self.questions_, self.recognition_)
 
     def _tensors(self) -> Arrays:
         return weights_of(self.network_) | alphas_by_name(self.questions_, self.alphas_)

@@ -36,50 +36,84 @@ class HoldOut:
         groups: Sequence[Any] | None,
         *,
         rate: Rate,
-        share: float,
+        share: float | None,
+        preset_share: float,
         cross_fit: int,
         draw: np.random.Generator,
     ) -> "HoldOut":
-        """The hold-out that the rate needs; raises `UnreachableRate` where there are too few images."""
+        """The hold-out that the rate needs; raises `UnreachableRate` where there are too few images.
+
+        A copy of an image that was learned from is no test: exact repeats count once and stay on one side.
+        """
         everything = np.arange(len(fingerprints))
-        if not 0 <= share <= 0.5:
-            raise InvalidInput(f"holdout must lie between 0 and 0.5, got {share}")
-        if cross_fit:
-            return cls._cross_fitted(everything, groups, rate, cross_fit, draw)
-        if share == 0 and rate == "auto":
-            return cls(everything, everything[:0])
-        # A copy of an image that was learned from is no test: exact repeats count once, and stay on one side.
-        distinct = everything if groups is not None else np.sort(np.unique(fingerprints, return_index=True)[1])
+        asked = preset_share if share is None else share
+        if not 0 <= asked <= 0.5:
+            raise InvalidInput(f"holdout must lie between 0 and 0.5, got {asked}")
+        distinct = np.sort(np.unique(fingerprints, return_index=True)[1])
         if len(everything) > 1 == len(distinct):
             raise InvalidInput(f"all {len(everything)} images are the same picture; give different normal images")
-        size = threshold.holdout_size(len(distinct), rate, share or DEFAULT_SHARE)
-        _, chosen = threshold.split_holdout(len(distinct), size, draw, groups)
-        kept = distinct[chosen]
-        if not isinstance(rate, str):
-            threshold.check_rate(rate, len(kept))  # whole groups can make the hold-out smaller than was asked
-        learned_on = everything[~np.isin(fingerprints, fingerprints[kept])]
-        if not len(learned_on):
-            raise InvalidInput("every image repeats a held-out one, so none is left to learn from")
-        if rate == "auto" and threshold.smallest_rate(len(kept)) > WANTED_RATE:
-            log.info(
-                "%d held-out images support a false-alarm rate of %.2g %% at the least, so that is the rate; "
-                "1 %% takes %d",
-                len(kept),
-                100 * threshold.smallest_rate(len(kept)),
-                threshold.normals_needed(WANTED_RATE),
+        together = _together(fingerprints, groups)
+        if cross_fit:
+            return cls._cross_fitted(everything, distinct, together, rate, cross_fit, draw)
+        if asked == 0 and rate == "auto":
+            return cls(everything, everything[:0])
+        if share == 0:
+            raise InvalidInput(
+                f"holdout=0 leaves no image to keep a false-alarm rate of {rate}; leave out one of the two"
             )
-        return cls(learned_on, kept, exact=groups is None)
+        size = threshold.holdout_size(len(distinct), rate, asked or DEFAULT_SHARE)
+        units = None if groups is None else together[distinct]
+        _, chosen = threshold.split_holdout(len(distinct), size, draw, units)
+        kept = distinct[chosen]
+        if rate == "auto":
+            _say_what_is_supported(len(kept))
+        else:
+            threshold.check_rate(rate, len(kept))  # whole groups can make the hold-out smaller than was asked
+        return cls(everything[~np.isin(together, together[kept])], kept, exact=groups is None)
 
     @classmethod
     def _cross_fitted(
-        cls, everything: Indexes, groups: Sequence[Any] | None, rate: Rate, parts: int, draw: np.random.Generator
+        cls,
+        everything: Indexes,
+        distinct: Indexes,
+        together: Indexes,
+        rate: Rate,
+        parts: int,
+        draw: np.random.Generator,
     ) -> "HoldOut":
-        if not 2 <= parts <= len(everything):
-            raise InvalidInput(
-                f"cross_fit must lie between 2 and the number of images ({len(everything)}), got {parts}"
-            )
-        if not isinstance(rate, str):
-            threshold.check_rate(rate, len(everything))
+        if not 2 <= parts <= len(distinct):
+            raise InvalidInput(f"cross_fit must lie between 2 and the number of images ({len(distinct)}), got {parts}")
+        if rate != "auto":
+            threshold.check_rate(rate, len(distinct))
         log.info("fitting %d times more to calibrate on all images: the rate's interval is approximate", parts)
-        folds = threshold.folds(len(everything), parts, draw, groups)
-        return cls(everything, everything, tuple(folds), exact=False)
+        folds = threshold.folds(len(everything), parts, draw, together)
+        return cls(everything, distinct, tuple(folds), exact=False)
+
+
+def _together(fingerprints: NDArray[np.uint64], groups: Sequence[Any] | None) -> Indexes:
+    """A number per image, the same for images that must stay on one side: repeats, and those of one group."""
+    _, numbers = np.unique(fingerprints, return_inverse=True)
+    if groups is None:
+        return np.asarray(numbers, dtype=np.int64)
+    # Groups that share a picture are one.
+    leader = {number: number for number in numbers.tolist()}
+
+    def root(number: int) -> int:
+        while leader[number] != number:
+            leader[number] = number = leader[leader[number]]
+        return number
+
+    first: dict[Any, int] = {}
+    for number, group in zip(numbers.tolist(), groups, strict=True):
+        leader[root(number)] = root(first.setdefault(group, number))
+    return np.array([root(number) for number in numbers.tolist()], dtype=np.int64)
+
+
+def _say_what_is_supported(kept: int) -> None:
+    if threshold.smallest_rate(kept) > WANTED_RATE:
+        log.info(
+            "%d held-out images support a false-alarm rate of %.2g %% at the least, so that is the rate; 1 %% takes %d",
+            kept,
+            100 * threshold.smallest_rate(kept),
+            threshold.normals_needed(WANTED_RATE),
+        )

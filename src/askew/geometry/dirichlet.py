@@ -87,9 +87,10 @@ def as_float64(values: Any) -> NDArray[np.float64]:
 
 
 def like(values: NDArray[np.float64], given: Array) -> Array:
-    """`values` as numpy or as torch, on the device of `given`."""
+    """`values` as numpy or as torch, on the device of `given` where that knows float64."""
     if isinstance(given, np.ndarray):
         return values
     import torch
 
-    return torch.from_numpy(np.ascontiguousarray(values)).to(given.device)
+    tensor = torch.from_numpy(np.ascontiguousarray(values))
+    return tensor if given.device.type == "mps" else tensor.to(given.device)

@@ -1,4 +1,4 @@
-"""What the classifier is asked about a view, and how well it answers: which transform made it, whole or by factor."""
+"""What the classifier is asked about a view: which transform made it, as one question or as one per factor."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from askew.geometry.transforms import FACTORS, TransformSet
 
 Question = Literal["transform", "factors"]
-
-OPEN = 0.25  # of the way from chance to certainty: below it a question counts as open
 
 
 @dataclass(frozen=True)
@@ -51,21 +49,3 @@ class SelfLabels:
     def split(self, answers: NDArray[np.float64]) -> list[NDArray[np.float64]]:
         """The answers [..., all classes] to each question, [..., its classes]."""
         return np.split(answers, np.cumsum(self.classes)[:-1], axis=-1)
-
-    def recognition(self, answers: NDArray[np.float64]) -> dict[str, float]:
-        """For each question, the share of the answers [n, t, all classes] that are right."""
-        right = [part.argmax(axis=-1) == self.labels[:, q] for q, part in enumerate(self.split(answers))]
-        return {name: float(hits.mean()) for name, hits in zip(self.names, right, strict=True)}
-
-    def open_questions(self, recognition: dict[str, float]) -> list[str]:
-        """A line on each question that normal images themselves leave open: nothing can be learned from those."""
-        lines = []
-        for name, classes in zip(self.names, self.classes, strict=True):
-            chance, right = 1 / classes, recognition[name]
-            if classes > 1 and right < chance + OPEN * (1 - chance):
-                lines.append(
-                    f"the {name.replace('_', ' ')} of held-out normals is recognised {100 * right:.0f} % of the time "
-                    f"(chance is {100 * chance:.0f} %): these images look alike under it, or are too few; "
-                    "expect weak detection"
-                )
-        return lines

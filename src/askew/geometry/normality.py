@@ -13,7 +13,7 @@ def dirichlet_normality(log_probabilities: Array, alphas: Array) -> Array:
         raise InvalidInput(
             f"answers [n, t, k] and alphas [t, k] must agree, got {answers.shape} and {concentrations.shape}"
         )
-    # Differs from the reference: nothing here; the paper's formula sums over t where its program takes the mean.
+    # Paper: its formula sums over t, its program takes the mean; the order of images is the same.
     normality = np.einsum("ntk,tk->n", answers, concentrations - 1.0) / answers.shape[1]
     return like(normality, log_probabilities)
 

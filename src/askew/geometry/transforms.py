@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Images = TypeVar("Images", NDArray[np.uint8], "torch.Tensor")
 
 MOST_PIXELS: Final = 2**26  # of all views of one image: a 512 MiB index table
+MOST_VALUES: Final = 64  # of one factor
 FACTORS: Final = ("flip", "row_shift", "column_shift", "turn")
 
 
@@ -64,8 +65,8 @@ class TransformSet:
         if self.side < 8:
             raise InvalidInput(f"transforms need images of at least 8x8 pixels, got a side of {self.side}")
         for name, values in zip(FACTORS, self.values, strict=True):
-            if not isinstance(values, tuple) or not values or len(set(values)) < len(values):
-                raise InvalidInput(f"{name} needs a tuple of one or more values, each once, got {values!r}")
+            if not isinstance(values, tuple) or not 0 < len(values) <= MOST_VALUES or len(set(values)) < len(values):
+                raise InvalidInput(f"{name} needs a tuple of 1 to {MOST_VALUES} values, each once, got {values!r}")
             if not all(isinstance(value, int | np.integer | np.bool_) for value in values):
                 raise InvalidInput(f"{name} is counted in whole numbers, got {values!r}")
         if any(flip not in (False, True) for flip in self.flips):

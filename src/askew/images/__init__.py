@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from askew.images.normals import Normals, fingerprints, load_normals
     from askew.images.opening import open_images
     from askew.images.scan import Scan
-    from askew.images.sizing import SizePolicy, prepare
+    from askew.images.sizing import SizePolicy, auto_fit, prepare
     from askew.images.sources import ImageSource, source_of_files
     from askew.images.streaming import Batch, stream
 
@@ -21,6 +21,7 @@ __all__ = [
     "Normals",
     "Scan",
     "SizePolicy",
+    "auto_fit",
     "decode",
     "fingerprints",
     "load_normals",
@@ -39,6 +40,7 @@ _HOMES = {
     "Normals": "normals",
     "Scan": "scan",
     "SizePolicy": "sizing",
+    "auto_fit": "sizing",
     "decode": "decoding",
     "fingerprints": "normals",
     "load_normals": "normals",

@@ -2,10 +2,10 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,15 @@ class Normals:
     groups: list[str] | None
     fingerprints: NDArray[np.uint64]
     scan: Scan
+
+    def groups_for(self, given: Sequence[Any] | None) -> list[Any] | None:
+        """The group of each row: as given, one for every image that was found, or else as the source knows it."""
+        if given is None:
+            return self.groups
+        groups = list(given)
+        if len(groups) != self.scan.found:
+            raise InvalidInput(f"groups must name one group per image, got {len(groups):,} for {self.scan.found:,}")
+        return [groups[index] for index in self.indexes]
 
 
 @dataclass(frozen=True, slots=True)

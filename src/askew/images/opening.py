@@ -17,6 +17,9 @@ from askew.images.sources import ImageSource, joined, only_normal, source_of_fil
 def open_images(X: Any, *, image_shape: tuple[int, ...] | None = None, role: Role = "all") -> ImageSource:
     """The source of X: a folder, file, glob pattern, manifest, list of these, array or a source already.
 
+    A list of one path is that path. In a list of image files a missing one is found out when it is read; anywhere else
+    a path that does not exist is refused.
+
     `role="normal"` keeps what may be fitted on: by the folders' names, or by a table's `split` and `label`. An array
     [n, values] needs `image_shape=(height, width[, channels])`.
     """
@@ -69,11 +72,13 @@ def _open_list(items: Sequence[Any], image_shape: tuple[int, ...] | None, role: 
         if not isinstance(path, (str, bytes, os.PathLike)):
             raise InvalidInput(f"a list of paths must hold only paths, item {index} is {type(path).__name__}")
     paths = [os.fsdecode(path) for path in items]
-    if not any(_holds_many(path) for path in paths):
-        return source_of_files(paths)
+    if len(paths) > 1 and all(_is_one_image(path) for path in paths):
+        return source_of_files(paths)  # one that is missing is a row with its reason, and the others go on
     return joined([_open_path(path, image_shape, role) for path in paths])
 
 
-def _holds_many(path: str) -> bool:
-    """Whether the path stands for more than one image: a folder, an array, a manifest."""
-    return path.lower().endswith((".npz", ".npy", ".csv")) or Path(path).is_dir()
+def _is_one_image(path: str) -> bool:
+    """Whether the path stands for one image file, there or missing: no folder, array, manifest or pattern."""
+    if path.lower().endswith((".npz", ".npy", ".csv")) or Path(path).is_dir():
+        return False
+    return os.path.lexists(path) or (is_image(path) and not glob.has_magic(path))

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from askew.errors import UnreadableImage
 from askew.images.decoding import is_grey
+from askew.images.sources import ImageSource
 
 Fit = Literal["crop", "pad", "stretch"]
 
@@ -51,7 +52,8 @@ def with_channels(image: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
         return np.repeat(image, 3, axis=2)
     if not is_grey(image):
         raise UnreadableImage(
-            "the image has colour, but the model was fitted on grey images; convert it to grey, or fit with channels=3"
+            "the image has colour, but the model was fitted on grey images; "
+            "convert it to grey, or fit on images of which at least one is in colour"
         )
     return np.ascontiguousarray(image[:, :, :1])
 
@@ -59,6 +61,26 @@ def with_channels(image: NDArray[np.uint8], channels: int) -> NDArray[np.uint8]:
 def is_enlarged(height: int, width: int, side: int, fit: Fit) -> bool:
     """Whether an image of this size has fewer pixels than the policy asks for, so that some are invented."""
     return fit != "pad" and min(height, width) < side
+
+
+def auto_fit(source: ImageSource, side: int) -> tuple[Fit, str | None]:
+    """How to bring images like the first readable one to the side, and a note where that leaves a part of them out.
+
+    Small squares are framed, as the paper does with MNIST; all else is cropped.
+    """
+    for index in range(len(source)):
+        try:
+            height, width = source.read(index).pixels.shape[:2]
+        except UnreadableImage:
+            continue
+        if height == width:
+            return ("pad" if 0.5 * side <= height < side else "crop"), None
+        percent = 100 * min(height, width) / max(height, width)
+        return "crop", (
+            f"images such as the first, {width}x{height}, are not square: the middle {percent:.0f} % is used; "
+            'size="pad" or "stretch" uses all of it'
+        )
+    return "crop", None
 
 
 def _middle_square(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
