@@ -131,8 +131,8 @@ def test_images_of_another_shape_are_refused_with_what_was_given(shape, kind):
     ("arguments", "words"),
     [
         ({"side": 7}, "at least 8x8 pixels, got a side of 7"),
-        ({"flips": ()}, "flip needs a tuple of one or more values"),
-        ({"turns": (1, 1)}, "turn needs a tuple of one or more values, each once"),
+        ({"flips": ()}, "flip needs a tuple of 1 to 64 values"),
+        ({"turns": (1, 1)}, "turn needs a tuple of 1 to 64 values, each once"),
         ({"turns": (4,)}, "quarters from 0 to 3"),
         ({"turns": [0, 1]}, "needs a tuple"),
         ({"row_shifts": (0, 33)}, "cannot exceed the side of 32"),
