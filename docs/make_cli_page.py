@@ -28,10 +28,19 @@ def said(*words: str) -> str:
 def page() -> str:
     """The whole page."""
     top = said("--help")
-    verbs = re.findall(r"^  ([a-z]+) ", top.partition("Commands:")[2], re.MULTILINE)
-    parts = [HEAD, f"```\n{top}\n```\n"]
-    parts += [f"## askew {verb}\n\n```\n{said(verb, '--help')}\n```\n" for verb in verbs]
-    return "\n".join(parts)
+    return "\n".join([HEAD, f"```\n{top}\n```\n", *(part for verb in verbs(top) for part in parts(verb))])
+
+
+def verbs(help_text: str) -> list[str]:
+    """The commands that a help text lists."""
+    return re.findall(r"^  ([a-z]+) ", help_text.partition("Commands:")[2], re.MULTILINE)
+
+
+def parts(*words: str) -> list[str]:
+    """A section for a command, and one for each of its own commands."""
+    text = said(*words, "--help")
+    section = f"## askew {' '.join(words)}\n\n```\n{text}\n```\n"
+    return [section, *(part for verb in verbs(text) for part in parts(*words, verb))]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Settings and a model so small that a whole fit takes a second."""
 
 import os
+import signal
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from pictures import drawings, oddities, write_images
 
 # Two processes share the cores: let each use one, and let every run compute the same.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A suite in the background of a shell is told to ignore Ctrl-C, and so would be what it starts: some tests press it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -49,6 +49,10 @@ class TrainingSettings(BaseModel):
             return math.ceil(self.examples / self.batch)
         return (self.epochs or 1) * per_epoch
 
+    def seen(self, examples: int) -> int:
+        """How many examples all steps are made of."""
+        return (self.epochs or 1) * examples if self.examples is None else self.examples
+
     def learning_rate_at(self, step: int, steps: int) -> float:
         """The learning rate of a step: constant, or falling from its start to 0 along half a cosine."""
         if self.schedule == "constant":

@@ -15,27 +15,44 @@ import pytest
 from PIL import Image
 
 import askew
+from askew.cli import main
 from pictures import drawings, oddities, write_images
 
 BIN = Path(sys.executable).parent / "askew"
 COLUMNS = ["path", "anomaly_score", "threshold", "p_value", "verdict", "error"]
 
 
-def run(*words, code=0, cwd=None, **environment):
+def run(*words, code=0, **environment):
     """Run the command in a process of its own and return (standard output, standard error)."""
     done = subprocess.run(
         [str(BIN), *map(str, words)],
         capture_output=True,
-        cwd=cwd,
         env={**os.environ, **environment},
         timeout=300,
         check=False,
     )
     out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
-    assert done.returncode == code, err
+    return judged(out, err, done.returncode, code)
+
+
+def judged(out, err, found, code):
+    assert found == code, err
     if code == 2:
         assert "Traceback" not in err
     return out, err
+
+
+@pytest.fixture
+def here(capsys, monkeypatch):
+    """`run` in this process, which has loaded torch already."""
+
+    def run(*words, code=0):
+        monkeypatch.setattr(sys, "argv", ["askew", *map(str, words)])
+        with pytest.raises(SystemExit) as exit:
+            main()
+        return judged(*capsys.readouterr(), exit.value.code or 0, code)
+
+    return run
 
 
 def table(path):
@@ -80,8 +97,8 @@ def test_without_torch_there_is_a_helpful_line(place):
     assert "pip install 'askew[fit]'" in done.stderr
 
 
-def test_score_writes_a_row_per_image_in_order(place, tmp_path):
-    run("score", place / "model.safetensors", place / "new", "-o", tmp_path / "s.csv")
+def test_score_writes_a_row_per_image_in_order(here, place, tmp_path):
+    here("score", place / "model.safetensors", place / "new", "-o", tmp_path / "s.csv")
     rows = table(tmp_path / "s.csv")
     assert list(rows[0]) == COLUMNS
     assert [Path(row["path"]).name for row in rows] == [f"{index:04}.png" for index in range(15)]
@@ -91,25 +108,25 @@ def test_score_writes_a_row_per_image_in_order(place, tmp_path):
     assert {float(row["threshold"]) for row in rows} == {detector.fitted_threshold.value}
 
 
-def test_several_folders_and_files_are_scored_in_the_order_given(place, tmp_path):
+def test_several_folders_and_files_are_scored_in_the_order_given(here, place, tmp_path):
     odd = write_images(tmp_path / "odd", oddities(2, seed=4))
     np.savez(tmp_path / "more.npz", images=oddities(1, seed=5))
     images = [odd / "0001.png", place / "new", tmp_path / "more.npz"]
-    run("score", place / "model.safetensors", *images, "-o", tmp_path / "s.csv")
+    here("score", place / "model.safetensors", *images, "-o", tmp_path / "s.csv")
     rows = table(tmp_path / "s.csv")
     assert len(rows) == 17
     assert [Path(rows[index]["path"]).name for index in (0, 1, 16)] == ["0001.png", "0000.png", "more.npz[0]"]
 
 
-def test_score_writes_json_lines(place, tmp_path):
-    run("score", place / "model.safetensors", place / "new", "-o", tmp_path / "s.jsonl")
+def test_score_writes_json_lines(here, place, tmp_path):
+    here("score", place / "model.safetensors", place / "new", "-o", tmp_path / "s.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "s.jsonl").read_text().splitlines()]
     assert [list(row) for row in rows] == [COLUMNS] * 15
     assert [row["verdict"] for row in rows[10:]] == ["anomaly"] * 5
 
 
-def test_what_is_piped_is_csv_and_nothing_else(place):
-    out, err = run("score", place / "model.safetensors", place / "new")
+def test_what_is_piped_is_csv_and_nothing_else(here, place):
+    out, err = here("score", place / "model.safetensors", place / "new")
     assert out.splitlines()[0] == ",".join(COLUMNS)
     assert len(out.splitlines()) == 16
     assert "anomalies among 15 images" in err
@@ -121,13 +138,13 @@ def test_a_closed_pipe_is_no_error(place):
     assert "Traceback" not in done.stderr
 
 
-def test_exit_codes(place, tmp_path):
+def test_exit_codes(here, place, tmp_path):
     model = place / "model.safetensors"
-    run("score", model, place / "new", "--quiet", code=0)
-    run("score", model, place / "new", "--quiet", "--fail-on-anomaly", code=1)
+    here("score", model, place / "new", "--quiet", code=0)
+    here("score", model, place / "new", "--quiet", "--fail-on-anomaly", code=1)
     (tmp_path / "folder.safetensors").mkdir()
     normal = [place / "new" / f"{index:04}.png" for index in range(3)]
-    run("score", model, *normal, "--quiet", "--fail-on-anomaly", "--false-alarm-rate", "0.04", code=0)
+    here("score", model, *normal, "--quiet", "--fail-on-anomaly", "--false-alarm-rate", "0.04", code=0)
     for words in (
         ("score", model, tmp_path / "nothing"),
         ("score", tmp_path / "nothing", place / "new"),
@@ -150,28 +167,28 @@ def test_exit_codes(place, tmp_path):
         ("info", place / "new" / "0000.png"),
         ("frobnicate",),
     ):
-        _, err = run(*words, code=2)
+        _, err = here(*words, code=2)
         assert err.strip()
         assert len([line for line in err.splitlines() if line.startswith("askew:")]) == 1, err
 
 
-def test_quiet_is_silent(place, tmp_path):
+def test_quiet_is_silent(here, place, tmp_path):
     model = tmp_path / "m.safetensors"
-    out, err = run("fit", place / "normal", "-o", model, "--views", "640", "--side", "16", "--quiet")
+    out, err = here("fit", place / "normal", "-o", model, "--views", "640", "--side", "16", "--quiet")
     assert (out, err) == ("", "")
-    assert run("score", model, place / "new", "--quiet", "-o", tmp_path / "s.csv") == ("", "")
+    assert here("score", model, place / "new", "--quiet", "-o", tmp_path / "s.csv") == ("", "")
 
 
-def test_fit_says_what_it_found_and_promises(place, tmp_path):
+def test_fit_says_what_it_found_and_promises(here, place, tmp_path):
     model = tmp_path / "m.safetensors"
-    _, err = run("fit", place / "normal", "-o", model, "--views", "640", "--side", "16", "--seed", "3")
+    _, err = here("fit", place / "normal", "-o", model, "--views", "640", "--side", "16", "--seed", "3")
     assert "150 images to fit on, grey, all 16x16" in err
     assert "held-out normal images" in err
     assert "training: " in err
     assert re.search(r"loss \d", err)
-    out, _ = run("info", model)
+    out, _ = here("info", model)
     assert "geometric" in out
-    assert json.loads(run("info", model, "--json")[0])["policy"]["side"] == 16
+    assert json.loads(here("info", model, "--json")[0])["policy"]["side"] == 16
 
 
 def test_info_and_doctor_need_no_torch(place):
@@ -184,27 +201,27 @@ def test_info_and_doctor_need_no_torch(place):
         assert done.returncode == 0, done.stderr
 
 
-def test_calibrate_changes_the_threshold_alone(place, tmp_path):
+def test_calibrate_changes_the_threshold_alone(here, place, tmp_path):
     write_images(tmp_path / "fresh", drawings(60, seed=20))
     model = tmp_path / "again.safetensors"
-    run("calibrate", place / "model.safetensors", tmp_path / "fresh", "-o", model, "--false-alarm-rate", "0.1")
+    here("calibrate", place / "model.safetensors", tmp_path / "fresh", "-o", model, "--false-alarm-rate", "0.1")
     before, after = askew.load(place / "model.safetensors"), askew.load(model)
     assert after.fitted_threshold.n == 60
     assert after.fitted_threshold.false_alarm_rate == 0.1
     np.testing.assert_array_equal(before.score_samples(place / "new"), after.score_samples(place / "new"))
-    _, err = run("calibrate", place / "model.safetensors", place / "normal", "-o", model, code=2)
+    _, err = here("calibrate", place / "model.safetensors", place / "normal", "-o", model, code=2)
     assert "used in fitting" in err
 
 
-def test_the_false_discovery_rate_is_for_the_whole_batch(place, tmp_path):
-    run("score", place / "model.safetensors", place / "new", "--fdr", "0.2", "-o", tmp_path / "s.csv")
+def test_the_false_discovery_rate_is_for_the_whole_batch(here, place, tmp_path):
+    here("score", place / "model.safetensors", place / "new", "--fdr", "0.2", "-o", tmp_path / "s.csv")
     assert [row["verdict"] for row in table(tmp_path / "s.csv")[10:]] == ["anomaly"] * 5
     many = write_images(tmp_path / "many", np.concatenate([drawings(60, seed=6), oddities(1)]))
-    _, err = run("score", place / "model.safetensors", many, "--fdr", "0.1", "-o", tmp_path / "s.csv")
+    _, err = here("score", place / "model.safetensors", many, "--fdr", "0.1", "-o", tmp_path / "s.csv")
     assert "must be anomalies for any to be flagged" in err
 
 
-def test_bad_images_are_rows_with_reasons(place, tmp_path):
+def test_bad_images_are_rows_with_reasons(here, place, tmp_path, monkeypatch):
     bad = write_images(tmp_path / "bad", drawings(2, seed=6))
     (bad / "broken.png").write_bytes((bad / "0000.png").read_bytes()[:50])
     (bad / "=cmd()|x.png").write_bytes(b"no image")
@@ -216,39 +233,40 @@ def test_bad_images_are_rows_with_reasons(place, tmp_path):
     except OSError:
         pass  # this file system refuses such names
     (bad / "new\nline.png").write_bytes((bad / "0001.png").read_bytes())
-    _, err = run("score", place / "model.safetensors", bad, "-o", tmp_path / "s.csv", cwd=tmp_path)
+    _, err = here("score", place / "model.safetensors", bad, "-o", tmp_path / "s.csv")
     rows = table(tmp_path / "s.csv")
     assert len(rows) == 5 + len(odd_names)
     assert len([row for row in rows if row["error"]]) == 3
     assert all(row["verdict"] == "" and row["anomaly_score"] == "" for row in rows if row["error"])
     assert "3 images cannot be read" in err
     assert not any("\n" in row["path"] for row in rows)
-    run("score", place / "model.safetensors", "=cmd()|x.png", "0000.png", "-o", tmp_path / "t.csv", cwd=bad)
+    monkeypatch.chdir(bad)
+    here("score", place / "model.safetensors", "=cmd()|x.png", "0000.png", "-o", tmp_path / "t.csv")
     assert table(tmp_path / "t.csv")[0]["path"].startswith("'=")
 
 
-def test_nothing_readable_is_an_error(place, tmp_path):
+def test_nothing_readable_is_an_error(here, place, tmp_path):
     (tmp_path / "a.png").write_bytes(b"")
-    _, err = run("score", place / "model.safetensors", tmp_path, code=2)
+    _, err = here("score", place / "model.safetensors", tmp_path, code=2)
     assert "none of the 1 images can be" in err
-    _, err = run("fit", tmp_path, "-o", tmp_path / "m.safetensors", code=2)
+    _, err = here("fit", tmp_path, "-o", tmp_path / "m.safetensors", code=2)
     assert "none of the 1 images can be" in err
 
 
-def test_quoted_patterns_and_missing_paths(place):
-    out, _ = run("score", place / "model.safetensors", place / "new" / "000*.png")
+def test_quoted_patterns_and_missing_paths(here, place):
+    out, _ = here("score", place / "model.safetensors", place / "new" / "000*.png")
     assert len(out.splitlines()) == 11
-    _, err = run("score", place / "model.safetensors", place / "nothing", code=2)
+    _, err = here("score", place / "model.safetensors", place / "nothing", code=2)
     assert "there is no file or folder" in err
 
 
-def test_a_gate_without_a_threshold_is_refused(place, tmp_path, tiny_settings):
+def test_a_gate_without_a_threshold_is_refused(here, place, tmp_path, tiny_settings):
     model = tmp_path / "none.safetensors"
     askew.GeometricDetector(preset=tiny_settings, views=64, side=16, holdout=0.0).fit(drawings(20)).save(model)
     for gate in (["--fail-on-anomaly"], ["--fdr", "0.1"]):
-        _, err = run("score", model, place / "new", *gate, code=2)
+        _, err = here("score", model, place / "new", *gate, code=2)
         assert "no threshold" in err
-    out, err = run("score", model, place / "new")
+    out, err = here("score", model, place / "new")
     assert len(out.splitlines()) == 16
     assert "no verdicts" in err
 
@@ -259,7 +277,7 @@ def test_names_that_are_not_ascii_are_piped_under_any_locale(place, tmp_path):
     assert "größe" in out
 
 
-def test_a_model_cannot_write_to_the_terminal(place, tmp_path):
+def test_a_model_cannot_write_to_the_terminal(here, place, tmp_path):
     from askew import storage
 
     tensors, document = storage.read(place / "model.safetensors", kind="model")
@@ -267,11 +285,11 @@ def test_a_model_cannot_write_to_the_terminal(place, tmp_path):
     document["learned"]["recognition"] = ["not", "a", "table"]
     path = tmp_path / "evil.safetensors"
     storage.write(path, kind="model", tensors=tensors, document=document)
-    out, _ = run("info", path)
+    out, _ = here("info", path)
     assert "\x1b" not in out
     document["\x1b[31mred"] = 1
     storage.write(path, kind="model", tensors=tensors, document=document)
-    _, err = run("score", path, place / "new", code=2)
+    _, err = here("score", path, place / "new", code=2)
     assert "\x1b" not in err
 
 
@@ -280,8 +298,8 @@ def test_the_package_runs_as_a_module():
     assert askew.__version__ in done.stdout
 
 
-def test_images_of_the_fit_are_noticed(place):
-    _, err = run("score", place / "model.safetensors", place / "normal")
+def test_images_of_the_fit_are_noticed(here, place):
+    _, err = here("score", place / "model.safetensors", place / "normal")
     assert "150 images were used in fitting" in err
 
 
@@ -312,7 +330,7 @@ def start_fit(place, model):
     return process
 
 
-def test_ctrl_c_saves_and_exits_130_and_resume_goes_on(place, tmp_path):
+def test_ctrl_c_saves_and_exits_130_and_resume_goes_on(here, place, tmp_path):
     model = tmp_path / "m.safetensors"
     process = start_fit(place, model)
     process.send_signal(signal.SIGINT)
@@ -322,9 +340,9 @@ def test_ctrl_c_saves_and_exits_130_and_resume_goes_on(place, tmp_path):
     assert checkpoint.exists()
     assert not model.exists()
     words = ("fit", place / "normal", "-o", model, "--side", "16")
-    _, err = run(*words, "--views", "1000000", code=2)
+    _, err = here(*words, "--views", "1000000", code=2)
     assert "--resume" in err
-    _, err = run(*words, "--views", "640", "--resume", code=2)
+    _, err = here(*words, "--views", "640", "--resume", code=2)
     assert "other settings" in err
     process = subprocess.Popen(
         [str(BIN), *map(str, words), "--views", "1000000", "--resume"], stderr=subprocess.PIPE, text=True
@@ -338,12 +356,12 @@ def test_ctrl_c_saves_and_exits_130_and_resume_goes_on(place, tmp_path):
     process.communicate()
 
 
-def test_the_version_is_told():
-    assert askew.__version__ in run("--version")[0]
+def test_the_version_is_told(here):
+    assert askew.__version__ in here("--version")[0]
 
 
-def test_the_demo_works_as_a_whole(tmp_path):
-    out, _ = run("demo", "--folder", tmp_path / "demo", "--views", "2560")
+def test_the_demo_works_as_a_whole(here, tmp_path):
+    out, _ = here("demo", "--folder", tmp_path / "demo", "--views", "2560")
     assert "AUROC" in out
     assert "were to be expected" in out
     rows = table(tmp_path / "demo" / "scores.csv")

@@ -1,16 +1,19 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import auc, precision_recall_curve, roc_auc_score
+from sklearn.metrics import auc, average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
 
 from askew.errors import InvalidInput
-from askew.evaluation import aupr_in, aupr_out, auroc
+from askew.evaluation import aupr_in, aupr_out, auroc, average_precision, fpr_at_95_tpr
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-METRICS = {"auroc": auroc, "aupr_in": aupr_in, "aupr_out": aupr_out}
+PAPERS = {"auroc": auroc, "aupr_in": aupr_in, "aupr_out": aupr_out}
+METRICS = {**PAPERS, "average_precision": average_precision, "fpr_at_95_tpr": fpr_at_95_tpr}
 
 
 def slow_auroc(is_normal, normality):
@@ -21,6 +24,11 @@ def slow_auroc(is_normal, normality):
 def sklearn_aupr(is_positive, scores):
     precision, recall, _ = precision_recall_curve(is_positive, scores)
     return auc(recall, precision)
+
+
+def sklearn_fpr_at_95_tpr(is_normal, normality):
+    fpr, tpr, _ = roc_curve(is_normal, normality, drop_intermediate=False)
+    return fpr[np.argmax(tpr >= 0.95)]
 
 
 @st.composite
@@ -34,13 +42,13 @@ def rankings(draw):
 
 @pytest.mark.parametrize("folder", [REPOSITORY / "tests" / "golden", REPOSITORY.parent / "shared" / "golden"])
 @pytest.mark.parametrize("case", ["plain", "ties"])
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("metric", PAPERS)
 def test_metrics_equal_the_authors_program(folder, case, metric):
     path = folder / "metrics.npz"
     if not path.is_file():
         pytest.skip("the full set of golden files is not beside this checkout")
     with np.load(path) as golden:
-        ours = METRICS[metric](golden[f"{case}_is_normal"], golden[f"{case}_score"])
+        ours = PAPERS[metric](golden[f"{case}_is_normal"], golden[f"{case}_score"])
         assert ours == pytest.approx(float(golden[f"{case}_{metric}"]), abs=1e-9)
 
 
@@ -52,6 +60,9 @@ def test_metrics_equal_scikit_learn_with_and_without_ties(ranking):
     assert auroc(is_normal, normality) == pytest.approx(slow_auroc(is_normal, normality), abs=1e-12)
     assert aupr_in(is_normal, normality) == pytest.approx(sklearn_aupr(is_normal, normality), abs=1e-12)
     assert aupr_out(is_normal, normality) == pytest.approx(sklearn_aupr(~is_normal, -normality), abs=1e-12)
+    steps = average_precision_score(is_normal, normality)
+    assert average_precision(is_normal, normality) == pytest.approx(steps, abs=1e-12)
+    assert fpr_at_95_tpr(is_normal, normality) == pytest.approx(sklearn_fpr_at_95_tpr(is_normal, normality), abs=1e-12)
 
 
 @given(rankings(), st.randoms(use_true_random=False))
@@ -73,8 +84,26 @@ def test_turning_the_scores_around_turns_the_auroc_around(ranking):
 
 def test_a_perfect_ranking_gets_one_and_a_constant_score_a_half():
     is_normal = [True, True, False]
-    assert [metric(is_normal, [3.0, 2.0, 1.0]) for metric in METRICS.values()] == [1.0, 1.0, 1.0]
+    assert [metric(is_normal, [3.0, 2.0, 1.0]) for metric in METRICS.values()] == [1.0, 1.0, 1.0, 1.0, 0.0]
     assert auroc(is_normal, [1.0, 1.0, 1.0]) == 0.5
+    assert average_precision(is_normal, [1.0, 1.0, 1.0]) == pytest.approx(2 / 3)
+    assert fpr_at_95_tpr(is_normal, [1.0, 1.0, 1.0]) == 1.0
+
+
+@pytest.mark.parametrize("normals", [20, 40, 60, 100, 980])
+def test_95_percent_of_the_normals_is_met_exactly_and_not_one_image_later(normals):
+    accepted = normals * 19 // 20
+    # One anomaly lies just below the last normal needed, one just above it, two below everything.
+    ranks = [*range(normals), accepted - 0.5, accepted - 1.5, normals, normals + 1]
+    is_normal = [True] * normals + [False] * 4
+    assert fpr_at_95_tpr(is_normal, [-rank for rank in ranks]) == 0.25
+
+
+def test_the_metrics_work_where_torch_scipy_and_scikit_learn_are_absent():
+    block = "import sys\nfor name in ('torch', 'scipy', 'sklearn'): sys.modules[name] = None\n"
+    modules = ("", ".ledger", ".metrics", ".printed", ".tables")
+    code = block + "\n".join(f"import askew.evaluation{module}" for module in modules)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=METRICS)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
+from askew.cli import bench
 from askew.errors import AskewError, MissingExtra
 
 FAILED = 2
@@ -23,6 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.add_typer(bench.app, name="bench", help="Make the paper's tables again, beside the printed figures.")
 
 Images = Annotated[
     list[str], typer.Argument(help="Folders, image files, patterns, .npz or .npy arrays, or .csv manifests.")

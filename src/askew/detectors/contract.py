@@ -1,6 +1,6 @@
 """What every detector shares: reading images, holding some out, the threshold, verdicts, files. Once, for all of them.
 
-A detector supplies the five methods at the end of `Detector` and gets scikit-learn's contract: `fit(X)` on normals,
+A detector supplies the methods at the end of `Detector` and gets scikit-learn's contract: `fit(X)` on normals,
 `score_samples` (higher is more normal), `decision_function`, `predict` in {+1, -1}; and beside it, for people,
 `anomaly_scores` (higher is worse), `p_values`, `is_anomaly` and `verdicts`.
 """
@@ -13,7 +13,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -25,6 +25,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from askew import threshold
+from askew.detectors.effort import Effort
 from askew.detectors.features import FeatureLayout, are_features
 from askew.detectors.files import Arrays, TrainingRecord, write_model
 from askew.detectors.holdout import HoldOut, Rate
@@ -164,8 +165,9 @@ class Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         """Build and train from scratch, or on from the checkpoint of the same fit."""
         checkpoint = None
         if self.checkpoint is not None:
-            parameters = self.get_params(deep=False)
-            identity = identity_of(self.kind, self.settings_.model_dump_json(), parameters, images, seed)
+            shared = {field.name for field in fields(Detector)} | {"preset", "views"}  # those two are in the settings
+            own = {name: value for name, value in self.get_params(deep=False).items() if name not in shared}
+            identity = identity_of(self.kind, self.settings_.model_dump_json(), own, images, seed)
             checkpoint = checkpoint_for(self.checkpoint, part, identity, self.engine_)
         side, channels = images.shape[2:]
         with torch.random.fork_rng(devices=[]):
@@ -178,6 +180,12 @@ class Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         normality = self._score(_some(images), "scoring for scale")
         centre = float(np.median(normality))
         return centre, float(np.median(np.abs(normality - centre))) or 1.0
+
+    @property
+    def effort_(self) -> Effort:
+        """What the last pass of learning took and scoring an image takes, whatever the machine."""
+        check_is_fitted(self, "policy_")
+        return self._effort(self.training_.images)
 
     def discard_checkpoint(self) -> None:
         """Remove what an interrupted fit left behind; `save` does it once the model is safe."""
@@ -325,6 +333,10 @@ class Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     @abstractmethod
     def _normality(self, images: NDArray[np.uint8]) -> NDArray[np.float64]:
         """[n] from prepared images, on `engine_`; an image's value must not depend on its companions."""
+
+    @abstractmethod
+    def _effort(self, images: int) -> Effort:
+        """What learning from that many images, and scoring one, cost; everything is built."""
 
     @abstractmethod
     def _tensors(self) -> Arrays:

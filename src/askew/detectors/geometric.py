@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from askew.detectors.blindness import open_questions, recognition
 from askew.detectors.contract import Detector
+from askew.detectors.effort import Effort
 from askew.detectors.files import Arrays
 from askew.detectors.geometric_record import GeometricRecord, alphas_by_name, alphas_from
 from askew.detectors.learning import Run
@@ -27,7 +28,7 @@ from askew.errors import InvalidInput
 from askew.geometry import TransformSet, dirichlet_normality, fit_dirichlet_moments
 from askew.geometry.augment import jitter
 from askew.geometry.labels import SelfLabels
-from askew.networks import set_weights, weights_of
+from askew.networks import TRAINING_FACTOR, multiply_accumulates, set_weights, weights_of
 from askew.training import reporter
 
 
@@ -90,11 +91,12 @@ class GeometricDetector(Detector):
         mean = np.zeros((len(self.transforms_), sum(self.questions_.classes)))
         mean_log = np.zeros_like(mean)
         report = reporter("fitting Dirichlets", run.watch)
-        for done, image in enumerate(images, 1):
-            (answers,) = self._answers(image[None])
-            mean += np.exp(answers) / len(images)
-            mean_log += answers / len(images)
-            report(done, len(images))
+        size = run.engine.images_per_pass
+        for start in range(0, len(images), size):
+            answers = self._answers(images[start : start + size])
+            mean += np.exp(answers).sum(axis=0) / len(images)
+            mean_log += answers.sum(axis=0) / len(images)
+            report(start + len(answers), len(images))
         means = zip(self.questions_.split(mean), self.questions_.split(mean_log), strict=True)
         self.alphas_ = [fit_dirichlet_moments(mean, mean_log) for mean, mean_log in means]
 
@@ -121,6 +123,14 @@ class GeometricDetector(Detector):
     def _weaknesses(self, images: NDArray[np.uint8]) -> list[str]:
         self.recognition_ = recognition(self.questions_, self._answers(images))
         return open_questions(self.questions_, self.recognition_)
+
+    def _effort(self, images: int) -> Effort:
+        per_view = multiply_accumulates(self.network_, channels=self.policy_.channels, side=self.policy_.side)
+        views, settings = len(self.transforms_), self.settings_
+        trained = settings.training.seen(images * views)
+        answered = min(images, settings.alpha_images or images) * views
+        macs = (TRAINING_FACTOR * trained + answered) * per_view
+        return Effort(trained + answered, macs, views, views * per_view)
 
     def _tensors(self) -> Arrays:
         return weights_of(self.network_) | alphas_by_name(self.questions_, self.alphas_)

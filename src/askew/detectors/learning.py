@@ -42,8 +42,9 @@ class Run:
 def checkpoint_files(checkpoint: str | Path) -> list[Path]:
     """What an interrupted fit left: the checkpoint itself, and those of the parts of a cross-fit."""
     path = Path(checkpoint)
-    parts = path.parent.glob(f"{path.name}.part-*") if path.parent.is_dir() else ()
-    return [file for file in (path, *sorted(parts)) if file.exists()]
+    beside = path.parent.iterdir() if path.parent.is_dir() else ()
+    parts = sorted(file for file in beside if file.name.startswith(f"{path.name}.part-"))
+    return [path, *parts] if path.exists() else parts
 
 
 def checkpoint_for(checkpoint: str, part: str, identity: str, engine: Engine) -> Checkpoint:
@@ -59,10 +60,12 @@ def precision_begun_in(checkpoint: str | None) -> str | None:
     return None
 
 
-def identity_of(kind: str, settings: str, parameters: dict[str, Any], images: NDArray[np.uint8], seed: int) -> str:
-    """A digest of all that decides the outcome of learning, but for the precision, which the checkpoint keeps."""
-    decisive = {name: value for name, value in parameters.items() if name not in ("watch", "device", "checkpoint")}
-    words = [__version__, torch.__version__, kind, settings, repr({**decisive, "random_state": seed})]
-    digest = hashlib.sha256(json.dumps([*words, images.shape]).encode())
+def identity_of(kind: str, settings: str, own: dict[str, Any], images: NDArray[np.uint8], seed: int) -> str:
+    """A digest of all that decides the outcome of learning, but for the precision, which the checkpoint keeps.
+
+    `own` are the detector's own parameters: those that all detectors share show in the images and the seed.
+    """
+    digest = hashlib.sha256(json.dumps([__version__, torch.__version__, kind, settings, repr(own), seed]).encode())
+    digest.update(json.dumps(images.shape).encode())
     digest.update(np.ascontiguousarray(images).data)
     return digest.hexdigest()

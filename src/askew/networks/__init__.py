@@ -6,15 +6,18 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import nn
 
 from askew.networks.compact import CompactResNet
+from askew.networks.cost import TRAINING_FACTOR, multiply_accumulates
 from askew.networks.weights import set_weights, weights_of
 from askew.networks.wide_resnet import WideResNet
 
 __all__ = [
+    "TRAINING_FACTOR",
     "CompactResNet",
     "CompactSettings",
     "NetworkSettings",
     "WideResNet",
     "WideResNetSettings",
+    "multiply_accumulates",
     "set_weights",
     "weights_of",
 ]

@@ -1,0 +1,106 @@
+"""The paper's protocol, on drawings."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from askew.datasets.dataset import Split
+from askew.detectors.geometric import GeometricDetector
+from askew.errors import InvalidInput
+from askew.evaluation import auroc, protocol
+from askew.evaluation.protocol import evaluate, failed, judged_by, measured
+from askew.threshold import calibrate
+
+
+@pytest.fixture(scope="session")
+def evaluated(run, data):
+    return evaluate(run, data)
+
+
+def test_a_run_is_a_fit_on_the_normal_class_and_a_score_of_the_whole_test_set(run, data, evaluated, tiny_settings):
+    row, normality, is_normal = evaluated
+    detector = GeometricDetector(preset=tiny_settings, random_state=3, side=16, precision="fp32")
+    detector.fit(data.train.images[data.train.labels == 0])
+    np.testing.assert_array_equal(normality, detector.score_samples(data.test.images))
+    np.testing.assert_array_equal(is_normal, data.test.labels == 0)
+    assert row.result.auroc == auroc(is_normal, normality)
+    assert row.result.threshold == detector.threshold_.value
+    assert (row.cost.trained_on, row.cost.held_out) == (40, 20)
+    assert row.key == run.key
+
+
+def test_no_test_label_decides_a_score(run, data, evaluated):
+    shuffled = np.random.default_rng(0).permutation(data.test.labels)
+    confused = replace(data, test=Split(data.test.images, shuffled))
+    row, normality, _ = evaluate(run, confused)
+    np.testing.assert_array_equal(normality, evaluated[1])
+    assert row.result.auroc != evaluated[0].result.auroc
+
+
+def test_a_run_of_other_images_is_refused(run, data):
+    with pytest.raises(InvalidInput, match="the images are"):
+        evaluate(run.model_copy(update={"data": "0" * 16}), data)
+
+
+class WithGrid(GeometricDetector):
+    """A detector that exposes candidates: a bad one, and its own scores."""
+
+    def candidate_scores(self, X):
+        own = self.score_samples(X)
+        return {"reversed": -own, "own": own}
+
+
+@pytest.mark.parametrize(("rules", "hindsight"), [("paper", True), ("honest", False)])
+def test_only_the_papers_protocol_chooses_with_hindsight_and_says_so(
+    run, data, evaluated, monkeypatch, rules, hindsight
+):
+    monkeypatch.setattr(protocol, "detector_class", lambda name: WithGrid)
+    row, normality, _ = evaluate(run.model_copy(update={"protocol": rules}), data)
+    np.testing.assert_array_equal(normality, evaluated[1])
+    assert row.hindsight is hindsight
+    assert row.chosen == ({"candidate": "own", "of": 2} if hindsight else {})
+
+
+def test_the_papers_protocol_changes_nothing_where_there_is_no_grid(run, data, evaluated):
+    row, normality, _ = evaluate(run.model_copy(update={"protocol": "paper"}), data)
+    np.testing.assert_array_equal(normality, evaluated[1])
+    assert not row.hindsight
+
+
+def test_false_alarms_are_counted_among_the_test_normals():
+    line = calibrate(np.arange(100.0), 0.1)
+    is_normal = np.array([True] * 50 + [False] * 50)
+    scores = np.concatenate([np.full(45, 10.0), np.full(5, 99.0), np.full(20, 50.0), np.full(30, 120.0)])
+    result = measured(is_normal, -scores, line)
+    assert (result.false_alarms, result.normals, result.found, result.anomalies) == (5, 50, 30, 50)
+    assert result.interval == line.realised_count_interval(50)
+    without = measured(is_normal, -scores, None)
+    assert without.false_alarms is without.found is without.interval is without.false_alarm_rate is None
+    assert without.auroc == result.auroc
+
+
+def test_a_part_of_the_test_set_is_drawn_evenly_and_ends_with_its_last(run, data):
+    rows = judged_by(run.model_copy(update={"test_images": 10}), data)
+    assert len(np.unique(rows)) == 10
+    assert (rows[0], rows[-1]) == (0, 39)
+    assert len(judged_by(run.model_copy(update={"test_images": 4000}), data)) == 40
+
+
+def test_costs_are_counted_from_what_was_done(evaluated, run, tiny_settings):
+    cost = evaluated[0].cost
+    views = len(tiny_settings.transforms.at(16))
+    assert cost.training_views == tiny_settings.training.examples + 40 * views
+    assert cost.scoring_views == 40 * views
+    per_view = cost.scoring_macs // cost.scoring_views
+    assert cost.training_macs == (3 * tiny_settings.training.examples + 40 * views + 20 * views) * per_view
+    assert 0 < cost.peak_memory_bytes < 4 * 2**30
+    assert evaluated[0].where["device"] in ("cpu", "cuda", "mps")
+
+
+def test_a_failed_run_is_a_row_with_one_line(run):
+    row = failed(run, "plain", ValueError("no\nluck " + "x" * 1000))
+    assert row.status == "failed"
+    assert row.reason.startswith("ValueError: no luck xxx")
+    assert "\n" not in row.reason
+    assert len(row.reason) <= 500
