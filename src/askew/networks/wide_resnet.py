@@ -86,10 +86,10 @@ class WideResNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[n, channels, side, side] to [n, classes]."""
-        x = self.blocks(self.stem(x))
-        x = functional.avg_pool2d(functional.relu(self.norm(x)), POOL_WINDOW)
-        # Logits in float32, whatever the convolutions ran in: scores are made of small differences between logits.
+        x = functional.relu(self.norm(self.blocks(self.stem(x))))
+        # Pooling and logits in float32, whatever came before: scores are made of small differences between logits.
         with torch.autocast(x.device.type, enabled=False):
+            x = functional.avg_pool2d(x.float(), POOL_WINDOW)
             # Paper: flattened row, column, channel.
-            logits: Tensor = self.dense(x.float().permute(0, 2, 3, 1).flatten(1))
+            logits: Tensor = self.dense(x.permute(0, 2, 3, 1).flatten(1))
         return logits
