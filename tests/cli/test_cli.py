@@ -15,44 +15,10 @@ import pytest
 from PIL import Image
 
 import askew
-from askew.cli import main
+from commands import BIN, run
 from pictures import drawings, oddities, write_images
 
-BIN = Path(sys.executable).parent / "askew"
 COLUMNS = ["path", "anomaly_score", "threshold", "p_value", "verdict", "error"]
-
-
-def run(*words, code=0, **environment):
-    """Run the command in a process of its own and return (standard output, standard error)."""
-    done = subprocess.run(
-        [str(BIN), *map(str, words)],
-        capture_output=True,
-        env={**os.environ, **environment},
-        timeout=300,
-        check=False,
-    )
-    out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
-    return judged(out, err, done.returncode, code)
-
-
-def judged(out, err, found, code):
-    assert found == code, err
-    if code == 2:
-        assert "Traceback" not in err
-    return out, err
-
-
-@pytest.fixture
-def here(capsys, monkeypatch):
-    """`run` in this process, which has loaded torch already."""
-
-    def run(*words, code=0):
-        monkeypatch.setattr(sys, "argv", ["askew", *map(str, words)])
-        with pytest.raises(SystemExit) as exit:
-            main()
-        return judged(*capsys.readouterr(), exit.value.code or 0, code)
-
-    return run
 
 
 def table(path):

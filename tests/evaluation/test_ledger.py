@@ -254,11 +254,14 @@ def test_zeros_that_a_power_cut_leaves_are_passed_over_too(ledger, left):
 
 
 def test_nothing_that_is_not_a_torn_row_is_ever_cut_off(ledger):
-    for foreign in (b"notes without a line end", b"a line\n" + b"x" * 2**21):
+    newer = b'{"schema_version":99,"key":"0123456789abcdef"}'  # whole, and from a newer askew
+    reasons = {b"notes without a line end": "is not JSON", b"a line\n" + b"x" * 2**21: "is not JSON", newer: "newer"}
+    for foreign, reason in reasons.items():
         ledger.path.write_bytes(foreign)
         ledger.append(row())
         assert ledger.path.read_bytes() == foreign + b"\n" + line(row())
-        assert "line 1 is not JSON" in refusal(ledger)
+        assert "line 1" in refusal(ledger)
+        assert reason in refusal(ledger)
 
 
 def test_a_disk_that_fills_up_leaves_the_ledger_as_it_was(ledger, monkeypatch):

@@ -44,22 +44,39 @@ def test_a_run_of_other_images_is_refused(run, data):
 
 
 class WithGrid(GeometricDetector):
-    """A detector that exposes candidates: a bad one, and its own scores."""
+    """A detector whose own scores are the worst of its candidates: whoever peeks at the labels does better."""
+
+    def score_samples(self, X):
+        return -super().score_samples(X)
 
     def candidate_scores(self, X):
         own = self.score_samples(X)
-        return {"reversed": -own, "own": own}
+        return {"own": own, "reversed": -own}
 
 
-@pytest.mark.parametrize(("rules", "hindsight"), [("paper", True), ("honest", False)])
-def test_only_the_papers_protocol_chooses_with_hindsight_and_says_so(
-    run, data, evaluated, monkeypatch, rules, hindsight
-):
+@pytest.fixture
+def with_grid(monkeypatch):
     monkeypatch.setattr(protocol, "detector_class", lambda name: WithGrid)
-    row, normality, _ = evaluate(run.model_copy(update={"protocol": rules}), data)
+
+
+def test_the_papers_protocol_chooses_with_hindsight_and_says_so(run, data, evaluated, with_grid):
+    row, normality, _ = evaluate(run.model_copy(update={"protocol": "paper"}), data)
     np.testing.assert_array_equal(normality, evaluated[1])
-    assert row.hindsight is hindsight
-    assert row.chosen == ({"candidate": "own", "of": 2} if hindsight else {})
+    assert row.hindsight
+    assert row.chosen == {"candidate": "reversed", "of": 2}
+    assert row.result.threshold is None, "the threshold is on the detector's own scores"
+
+
+def test_the_honest_protocol_takes_a_detector_as_it_is_whatever_the_labels_say(run, data, evaluated, with_grid):
+    row, normality, _ = evaluate(run, data)
+    np.testing.assert_array_equal(normality, -evaluated[1])
+    assert not row.hindsight
+    assert row.chosen == {}
+    assert row.result.auroc < 0.5 < evaluated[0].result.auroc
+    confused = replace(data, test=Split(data.test.images, data.test.labels[::-1]))
+    again, same, _ = evaluate(run, confused)
+    np.testing.assert_array_equal(same, normality)
+    assert again.result.threshold == row.result.threshold
 
 
 def test_the_papers_protocol_changes_nothing_where_there_is_no_grid(run, data, evaluated):
@@ -90,10 +107,11 @@ def test_a_part_of_the_test_set_is_drawn_evenly_and_ends_with_its_last(run, data
 def test_costs_are_counted_from_what_was_done(evaluated, run, tiny_settings):
     cost = evaluated[0].cost
     views = len(tiny_settings.transforms.at(16))
-    assert cost.training_views == tiny_settings.training.examples + 40 * views
+    assert cost.training_views == tiny_settings.training.examples + 40 * views + 20 * views
     assert cost.scoring_views == 40 * views
     per_view = cost.scoring_macs // cost.scoring_views
     assert cost.training_macs == (3 * tiny_settings.training.examples + 40 * views + 20 * views) * per_view
+    assert cost.training_views_per_second == pytest.approx(cost.training_views / cost.training_seconds, rel=1e-3)
     assert 0 < cost.peak_memory_bytes < 4 * 2**30
     assert evaluated[0].where["device"] in ("cpu", "cuda", "mps")
 

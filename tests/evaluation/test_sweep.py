@@ -4,10 +4,12 @@ import subprocess
 import sys
 import textwrap
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from askew.datasets.dataset import Split
 from askew.errors import BadFile, Diverged, InvalidInput
 from askew.evaluation import sweep as sweeping
 from askew.evaluation.ledger import Result, Row
@@ -88,6 +90,42 @@ def test_a_run_that_fails_is_a_row_and_the_sweep_goes_on(runs, quick, tmp_path, 
     assert len(quick) == 4
 
 
+def test_what_a_failed_run_has_learned_is_kept_until_it_is_done(runs, quick, tmp_path, monkeypatch):
+    benchmark, works = Benchmark(tmp_path), sweeping.evaluate
+
+    def evaluate(run, data, *, checkpoint, **words):
+        checkpoint.write_bytes(b"hours of work")
+        raise MemoryError
+
+    monkeypatch.setattr(sweeping, "evaluate", evaluate)
+    (row,) = sweep(runs[:1], benchmark)
+    assert row.status == "failed"
+    checkpoint = benchmark.file(runs[0][0], "checkpoint")
+    assert checkpoint.read_bytes() == b"hours of work"
+    monkeypatch.setattr(sweeping, "evaluate", works)
+    (row,) = sweep(runs[:1], benchmark, again=True)
+    assert row.status == "done"
+    assert not checkpoint.exists()
+
+
+def test_a_checkpoint_of_another_version_is_set_aside_and_not_lost(runs, quick, tmp_path, monkeypatch, caplog):
+    benchmark, works = Benchmark(tmp_path), sweeping.evaluate
+    checkpoint = benchmark.file(runs[0][0], "checkpoint")
+    benchmark.make()
+    checkpoint.write_bytes(b"hours of work")
+
+    def evaluate(run, data, *, checkpoint, **words):
+        if checkpoint.exists():
+            raise BadFile("it belongs to another version")
+        return works(run, data, **words)
+
+    monkeypatch.setattr(sweeping, "evaluate", evaluate)
+    (row,) = sweep(runs[:1], benchmark)
+    assert row.status == "done"
+    assert checkpoint.with_name(f"{checkpoint.name}.set-aside").read_bytes() == b"hours of work"
+    assert "set aside: it belongs to another version" in caplog.text
+
+
 def test_two_sweeps_at_once_make_every_run_once(runs, quick, tmp_path, monkeypatch):
     monkeypatch.setattr(sweeping, "WAIT_SECONDS", 0.01)
     benchmark, found = Benchmark(tmp_path), []
@@ -159,6 +197,21 @@ def test_options_take_the_place_of_a_recipes_own():
     assert recipe("smoke", preset="paper").sweeps[0].views is None
 
 
+def test_a_recipe_can_do_without_some_of_its_data_sets():
+    (sweep,) = recipe("paper-table-1", datasets=["fashion-mnist"]).sweeps
+    assert sweep.dataset == "fashion-mnist"
+    with pytest.raises(InvalidInput, match="it has cifar10, cifar100"):
+        recipe("paper-table-1", datasets=["mnist"])
+
+
+def test_both_protocols_are_one_run_where_there_is_nothing_to_choose(data):
+    by_protocol = [
+        planned(Recipe("", (Sweep("drawings", protocol=rules),)), lambda name: data, precision="fp32")
+        for rules in ("honest", "paper")
+    ]
+    assert [run.key for run, _ in by_protocol[0]] == [run.key for run, _ in by_protocol[1]]
+
+
 def test_one_row_is_a_recipe():
     assert recipe("row:cifar10/5/geometric").sweeps == (Sweep("cifar10", ("geometric",), labels=(5,)),)
     assert recipe("row:folder:a/b/5/geometric").sweeps[0].dataset == "folder:a/b"
@@ -172,5 +225,11 @@ def test_runs_are_planned_seed_by_seed_over_all_trained_classes(data):
     runs = planned(chosen, lambda name: data, precision="fp32")
     assert [(run.seed, run.label) for run, _ in runs] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert len({run.key for run, _ in runs}) == 4
+    with pytest.raises(InvalidInput, match="precision"):
+        planned(chosen, lambda name: data, precision="fp64")
+    alone = replace(data, test=Split(data.test.images[:20], data.test.labels[:20]))
+    for label in (0, 1):
+        with pytest.raises(InvalidInput, match="leave that class out"):
+            planned(Recipe("", (Sweep("drawings", labels=(label,)),)), lambda name: alone, precision="fp32")
     with pytest.raises(InvalidInput, match="no training images of label 7"):
         planned(Recipe("", (Sweep("drawings", labels=(7,)),)), lambda name: data, precision="fp32")

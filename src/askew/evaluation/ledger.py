@@ -43,6 +43,7 @@ Document = Annotated[dict[str, Any], BeforeValidator(_as_read_back)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Share = Annotated[float, Field(ge=0, le=1 + 1e-9)]  # sums of many shares may end a rounding above 1
 Seconds = Annotated[float, Field(ge=0)]
+Rate = Annotated[float, Field(ge=0)]
 
 
 class RunSettings(BaseModel):
@@ -97,6 +98,8 @@ class Cost(BaseModel):
     scoring_views: Count
     training_macs: Count  # multiply-accumulates
     scoring_macs: Count
+    training_views_per_second: Rate | None = None  # by the clock: whatever else the machine did is in it
+    scoring_views_per_second: Rate | None = None
 
 
 class Row(BaseModel):
@@ -237,7 +240,12 @@ def _row(line: bytes) -> Row:
 def _is_torn(tail: bytes) -> bool:
     """Whether bytes without a line end are the beginning of a row, or zeros that a power cut left instead."""
     left = tail.rstrip(b"\0")
-    return left.startswith(_ROW_STARTS) or _ROW_STARTS.startswith(left)
+    if not left.startswith(_ROW_STARTS):
+        return _ROW_STARTS.startswith(left)
+    with suppress(ValueError, RecursionError):
+        json.loads(left)
+        return False  # a whole row, if not one that can be read here: it is somebody's result
+    return True
 
 
 def _healed(stream: BinaryIO) -> bytes:

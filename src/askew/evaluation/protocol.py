@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -68,7 +69,6 @@ def evaluate(
         checkpoint=None if checkpoint is None else str(checkpoint),
         watch=watch,
     )
-    began = time.perf_counter()
     detector.fit(data.train.images[data.train.labels == run.label])
     fitted = time.perf_counter()
     chosen_images = judged_by(run, data)
@@ -76,7 +76,6 @@ def evaluate(
     scored = time.perf_counter()
 
     is_normal = data.test.labels[chosen_images] == run.label
-    effort, record = detector.effort_, detector.training_
     row = Row(
         key=run.key,
         run=run,
@@ -84,22 +83,32 @@ def evaluate(
         status="done",
         hindsight=bool(chosen),
         chosen=chosen,
-        result=measured(is_normal, normality, detector.threshold_),
-        cost=Cost(
-            trained_on=record.images,
-            held_out=record.held_out,
-            training_seconds=round(fitted - began, 3),
-            scoring_seconds=round(scored - fitted, 3),
-            peak_memory_bytes=_peak_bytes(),
-            training_views=effort.training_views,
-            scoring_views=effort.views_per_image * len(normality),
-            training_macs=effort.training_macs + record.held_out * effort.macs_per_image,
-            scoring_macs=effort.macs_per_image * len(normality),
-        ),
+        # The detector's threshold is on its own scores, not on a candidate's.
+        result=measured(is_normal, normality, None if chosen else detector.threshold_),
+        cost=_cost(detector, len(normality), scored - fitted),
         where=where(detector),
         finished=now(),
     )
     return row, normality, is_normal
+
+
+def _cost(detector: Detector, judged: int, scoring_seconds: float) -> Cost:
+    """What the run took: the fit in all its legs, the scores of the held-out normals among it, and the judging."""
+    effort, record = detector.effort_, detector.training_
+    views = effort.training_views + record.held_out * effort.views_per_image, effort.views_per_image * judged
+    return Cost(
+        trained_on=record.images,
+        held_out=record.held_out,
+        training_seconds=record.seconds,
+        scoring_seconds=round(scoring_seconds, 3),
+        peak_memory_bytes=_peak_bytes(detector.engine_.device),
+        training_views=views[0],
+        scoring_views=views[1],
+        training_macs=effort.training_macs + record.held_out * effort.macs_per_image,
+        scoring_macs=effort.macs_per_image * judged,
+        training_views_per_second=round(views[0] / max(record.seconds, 1e-3), 1),
+        scoring_views_per_second=round(views[1] / max(scoring_seconds, 1e-3), 1),
+    )
 
 
 def judged_by(run: RunSettings, data: DataSet) -> NDArray[np.int64]:
@@ -167,7 +176,7 @@ def where(detector: Detector | None) -> dict[str, str]:
         "askew": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "commit": _commit(),
+        "commit": commit(),
         "hardware": torch.cuda.get_device_name() if device == "cuda" else _processor(),
         "device": device,
         "threads": str(torch.get_num_threads()),
@@ -179,7 +188,8 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _commit() -> str:
+@cache
+def commit() -> str:
     """The commit of the checkout that askew runs from, `+` where something in it was changed; empty outside one."""
     source = Path(__file__).resolve().parents[3]
     if not (source / ".git").exists():
@@ -204,13 +214,17 @@ _STATUS = Path("/proc/self/status")
 
 
 def _forget_peak() -> None:
-    """Let the process's peak memory be counted anew, where the system can."""
+    """Let the peak of memory be counted anew, where the system can."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.reset_peak_memory_stats()
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
-def _peak_bytes() -> int:
-    """The peak of this process since `_forget_peak`, or since its start where that cannot be."""
+def _peak_bytes(device: torch.device) -> int:
+    """The peak of this process, or of the GPU, since `_forget_peak`, or since the start where that cannot be."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
     with suppress(OSError):
         for line in _STATUS.read_text().splitlines():
             if line.startswith("VmHWM:"):

@@ -78,6 +78,7 @@ def recipe(
     name: str,
     *,
     seeds: int | None = None,
+    datasets: Sequence[str] | None = None,
     detectors: Sequence[str] | None = None,
     labels: Sequence[int] | None = None,
     preset: str | None = None,
@@ -89,6 +90,10 @@ def recipe(
         _check_detector(detector)
     if seeds is not None and not 1 <= seeds <= 1000:
         raise InvalidInput(f"a recipe takes 1 to 1000 seeds, got {seeds}")
+
+    known = [sweep.dataset for sweep in found.sweeps]
+    if strange := [dataset for dataset in datasets or () if dataset not in known]:
+        raise InvalidInput(f"the recipe {name} has no data set {strange[0]!r}; it has {', '.join(known)}")
 
     def changed(sweep: Sweep) -> Sweep:
         return replace(
@@ -102,7 +107,8 @@ def recipe(
             protocol=protocol or sweep.protocol,
         )
 
-    return replace(found, sweeps=tuple(changed(sweep) for sweep in found.sweeps))
+    sweeps = [sweep for sweep in found.sweeps if datasets is None or sweep.dataset in datasets]
+    return replace(found, sweeps=tuple(changed(sweep) for sweep in sweeps))
 
 
 def _named(name: str) -> Recipe:

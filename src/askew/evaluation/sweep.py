@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +27,7 @@ from askew.detectors.presets import resolved
 from askew.engine import Engine
 from askew.errors import BadFile, InvalidInput
 from askew.evaluation.ledger import Ledger, Row, RunSettings
-from askew.evaluation.protocol import evaluate, failed
+from askew.evaluation.protocol import HasCandidates, commit, evaluate, failed
 from askew.evaluation.recipes import Recipe
 from askew.training import Watch
 
@@ -77,20 +76,30 @@ class Benchmark:
         return normality, is_normal
 
 
-def planned(recipe: Recipe, open_dataset: OpenDataSet, *, precision: str = "auto") -> list[tuple[RunSettings, DataSet]]:
+def planned(
+    recipe: Recipe, open_dataset: OpenDataSet, *, precision: str = "auto", device: str = "auto"
+) -> list[tuple[RunSettings, DataSet]]:
     """Every run of a recipe with its data, in the order they are made: all classes of a seed before the next seed."""
-    chosen: Any = Engine.choose().precision if precision == "auto" else precision
+    chosen = Engine.choose(device, precision).precision
     runs = []
     for sweep in recipe.sweeps:
         data = open_dataset(sweep.dataset)
         trained = np.unique(data.train.labels).tolist()
+        judged = set(np.unique(data.test.labels).tolist())
         labels = sweep.labels if sweep.labels is not None else trained
+        if unjudged := [label for label in labels if label in trained and not 0 < len({label} & judged) < len(judged)]:
+            raise InvalidInput(
+                f"{data.title} has no test images of {data.class_names[unjudged[0]]!r}, or of nothing else: "
+                "leave that class out with --classes"
+            )
         if unknown := [label for label in labels if label not in trained]:
             known = ", ".join(map(str, trained))
             raise InvalidInput(f"{data.title} has no training images of label {unknown[0]}; its labels are {known}")
         for seed in range(sweep.seeds):
             for detector in sweep.detectors:
-                detector_class(detector)  # or a word on what is not installed
+                kind = detector_class(detector)  # or a word on what is not installed
+                # Without candidates to choose among, both protocols are the same run.
+                protocol = sweep.protocol if issubclass(kind, HasCandidates) else "honest"
                 settings = resolved(sweep.preset, sweep.views).model_dump(mode="json")
                 runs += [
                     (
@@ -103,7 +112,7 @@ def planned(recipe: Recipe, open_dataset: OpenDataSet, *, precision: str = "auto
                             settings=settings,
                             precision=chosen,
                             seed=seed,
-                            protocol=sweep.protocol,
+                            protocol=protocol,
                         ),
                         data,
                     )
@@ -127,6 +136,7 @@ def sweep(
     that another process works on is waited for.
     """
     benchmark.make()
+    commit()  # that of the code as it is loaded, whatever is committed while it runs
     waiting = list(runs)
     while waiting:
         busy = []
@@ -152,8 +162,21 @@ def _settled(ledger: Ledger, run: RunSettings, again: bool) -> bool:
 
 def _made(run: RunSettings, data: DataSet, benchmark: Benchmark, device: str, watch: Watch | None) -> Row:
     checkpoint = benchmark.file(run, "checkpoint")
+
+    def evaluated() -> tuple[Row, NDArray[np.float64], NDArray[np.bool_]]:
+        return evaluate(run, data, device=device, checkpoint=checkpoint, watch=watch)
+
     try:
-        row, normality, is_normal = evaluate(run, data, device=device, checkpoint=checkpoint, watch=watch)
+        try:
+            row, normality, is_normal = evaluated()
+        except BadFile as error:
+            if not (begun := checkpoint_files(checkpoint)):
+                raise
+            # Of another version of askew or torch, or damaged: it may be hours of work, so it is not deleted.
+            for file in begun:
+                file.replace(file.with_name(f"{file.name}.set-aside"))
+            log.warning("starting anew, the checkpoint is set aside: %s", error)
+            row, normality, is_normal = evaluated()
     except Exception as error:  # a run that fails must not lose the sweep, whatever failed in it
         log.warning("%s of %s failed: %s", data.class_names[run.label], run.dataset, error, exc_info=_is_bug(error))
         row = failed(run, data.class_names[run.label], error)
@@ -162,7 +185,8 @@ def _made(run: RunSettings, data: DataSet, benchmark: Benchmark, device: str, wa
         tensors = {"normality": normality, "is_normal": is_normal}
         storage.write(benchmark.file(run, "safetensors"), kind="scores", tensors=tensors, document={"key": run.key})
     benchmark.ledger.append(row)
-    for file in checkpoint_files(checkpoint):
+    # What a failed run has learned is kept: --again goes on from there.
+    for file in checkpoint_files(checkpoint) if row.status == "done" else ():
         file.unlink(missing_ok=True)
     return row
 

@@ -18,6 +18,8 @@ RecipeName = Annotated[
 Folder = Annotated[Path, typer.Option(help="Where the ledger and the runs are kept.")]
 Data = Annotated[Path | None, typer.Option(envvar="ASKEW_DATA", help="The folder that the data sets' files are below.")]
 Seeds = Annotated[int | None, typer.Option(help="How many seeds.  [default: the recipe's]")]
+DataSets = Annotated[str | None, typer.Option(metavar="A,B", help="Only these data sets of the recipe.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 Detectors = Annotated[str | None, typer.Option(metavar="A,B", help="Only these detectors.")]
 Classes = Annotated[str | None, typer.Option(metavar="0,4,8", help="Only these labels of each data set as normal.")]
 Preset = Annotated[str | None, typer.Option(help="The detector's settings, instead of the recipe's.")]
@@ -41,19 +43,20 @@ def run(
     preset: Preset = None,
     protocol: Protocol = None,
     precision: Precision = "auto",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    device: Device = "auto",
+    datasets: DataSets = None,
     again: Annotated[bool, typer.Option("--again", help="Try runs again that failed.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
 ) -> None:
-    """Make the runs of a RECIPE that the ledger lacks.
+    """Make the runs of a RECIPE that the ledger lacks, print their tables and write their report.
 
     It may be interrupted and called again at any time; the run in flight goes on where it was.
     """
     from askew.cli.bench.run import run_recipe
     from askew.cli.bench.selection import Selection
 
-    chosen = Selection(recipe, folder, data, seeds, detectors, classes, preset, protocol, precision)
-    run_recipe(chosen, device=device, again=again, quiet=quiet)
+    chosen = Selection(recipe, folder, data, seeds, detectors, classes, preset, protocol, precision, device, datasets)
+    run_recipe(chosen, again=again, quiet=quiet)
 
 
 @app.command()
@@ -67,12 +70,16 @@ def status(
     preset: Preset = None,
     protocol: Protocol = None,
     precision: Precision = "auto",
+    device: Device = "auto",
+    datasets: DataSets = None,
 ) -> None:
     """Tell what of a RECIPE is done, failed, begun and to come."""
     from askew.cli.bench.selection import Selection
     from askew.cli.bench.status import show_status
 
-    show_status(Selection(recipe, folder, data, seeds, detectors, classes, preset, protocol, precision))
+    show_status(
+        Selection(recipe, folder, data, seeds, detectors, classes, preset, protocol, precision, device, datasets)
+    )
 
 
 @app.command()
@@ -82,12 +89,19 @@ def table(
     style: Annotated[
         Literal["text", "markdown", "latex", "csv"], typer.Option("--format", help="How the tables are written.")
     ] = "text",
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B",
+            help="Of auroc, aupr_in, aupr_out, average_precision, fpr_at_95_tpr.  [default: the recipe's]",
+        ),
+    ] = None,
     printed: Annotated[bool, typer.Option("--printed", help="Show the paper's other detectors, too.")] = False,
 ) -> None:
     """Print a RECIPE's tables, ours beside the paper's, from what is in the ledger."""
     from askew.cli.bench.table import print_tables
 
-    print_tables(recipe, folder, style, printed=printed)
+    print_tables(recipe, folder, style, metrics=metrics, printed=printed)
 
 
 @app.command()

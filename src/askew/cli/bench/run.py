@@ -1,5 +1,6 @@
 """`askew bench run`: the runs of a recipe, one after the other, each into the ledger as soon as it is done."""
 
+from askew.cli.bench.report import write_report
 from askew.cli.bench.selection import Selection
 from askew.cli.bench.table import tables
 from askew.cli.terminal import err, out, speaking
@@ -13,8 +14,8 @@ class RunsFailed(AskewError):
     """Some runs came to nothing; the others are in the ledger."""
 
 
-def run_recipe(chosen: Selection, *, device: str, again: bool, quiet: bool) -> None:
-    """Make what is missing, and print the tables."""
+def run_recipe(chosen: Selection, *, again: bool, quiet: bool) -> None:
+    """Make what is missing, print the tables and write the report."""
     runs = chosen.runs
     known = {row.key: row for row in chosen.benchmark.ledger.rows()}
     there = sum(run.key in known for run, _ in runs)
@@ -26,10 +27,11 @@ def run_recipe(chosen: Selection, *, device: str, again: bool, quiet: bool) -> N
             err.print(f"{_words(row)}; {left} left", highlight=False, markup=False, soft_wrap=True)
 
     with speaking(quiet) as watch:
-        rows = sweep(runs, chosen.benchmark, device=device, again=again, watch=watch, told=told)
+        rows = sweep(runs, chosen.benchmark, device=chosen.device, again=again, watch=watch, told=told)
     if not quiet:
         for table in tables(chosen.recipe, rows):
             out.print(table.render("text"), highlight=False, markup=False, soft_wrap=True)
+        write_report(chosen.name, chosen.folder, chosen.data, chosen.folder / "report.html")
     failures = [row for row in rows if row.status == "failed"]
     if failures:
         raise RunsFailed(

@@ -25,6 +25,8 @@ class Selection:
     preset: str | None
     protocol: Literal["honest", "paper"] | None
     precision: str
+    device: str = "auto"
+    datasets: str | None = None
 
     @property
     def benchmark(self) -> Benchmark:
@@ -37,7 +39,8 @@ class Selection:
         return recipe(
             self.name,
             seeds=self.seeds,
-            detectors=None if self.detectors is None else [name.strip() for name in self.detectors.split(",")],
+            datasets=names(self.datasets),
+            detectors=names(self.detectors),
             labels=None if self.classes is None else _labels(self.classes),
             preset=self.preset,
             protocol=self.protocol,
@@ -53,7 +56,12 @@ class Selection:
                 opened[name] = open_dataset(name, self.data)
             return opened[name]
 
-        return planned(self.recipe, open_once, precision=self.precision)
+        return planned(self.recipe, open_once, precision=self.precision, device=self.device)
+
+
+def names(text: str | None) -> list[str] | None:
+    """What an option lists with commas; None where it was not given."""
+    return None if text is None else [name.strip() for name in text.split(",")]
 
 
 def _labels(text: str) -> list[int]:

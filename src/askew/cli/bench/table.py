@@ -1,8 +1,10 @@
 """`askew bench table`: what the ledger holds of a recipe, beside what the paper prints."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from askew.cli.bench.selection import names
 from askew.cli.terminal import err
 from askew.errors import NoImages
 from askew.evaluation.ledger import Row
@@ -12,9 +14,17 @@ from askew.evaluation.sweep import Benchmark
 from askew.evaluation.tables import false_alarm_table, paper_table
 
 
-def print_tables(name: str, folder: Path, style: Literal["text", "markdown", "latex", "csv"], *, printed: bool) -> None:
+def print_tables(
+    name: str,
+    folder: Path,
+    style: Literal["text", "markdown", "latex", "csv"],
+    *,
+    metrics: str | None,
+    printed: bool,
+) -> None:
     """Print every table of a recipe; options of its runs do not matter, all that is in the ledger is shown."""
     chosen = recipe(name)
+    chosen = replace(chosen, metrics=tuple(names(metrics) or chosen.metrics))
     rows = rows_of(chosen, folder)
     print("\n".join(table.render(style) for table in tables(chosen, rows, printed=printed)))
 
