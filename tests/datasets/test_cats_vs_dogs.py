@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from askew.datasets import open_dataset
+from askew.datasets import cats_vs_dogs, open_dataset
 from askew.datasets.cats_vs_dogs import shrunk, split
 from askew.errors import NoImages
 from pictures import oddities
@@ -108,10 +108,47 @@ def test_files_become_the_split_in_its_order(tmp_path, place):
     assert data.class_names == ("cat", "dog")
 
 
-def test_unreadable_files_and_others_take_no_part(tmp_path):
+def test_a_damaged_file_moves_no_other(tmp_path):
+    folder = write_pets(tmp_path / "PetImages", cats=30)
+    names = sorted((path.name for path in (folder / "Cat").iterdir()), key=str.encode)
+    cats = {f"{number}.jpg": image for number, image in enumerate(oddities(30, side=64, channels=3, seed=0))}
+    learned, judged = split(names)
+    (folder / "Cat" / learned[3]).write_bytes(b"")
+    (folder / "Cat" / learned[5]).unlink()
+    (folder / "Cat" / learned[5]).symlink_to("nowhere")
+    (folder / "Cat" / judged[2]).unlink()
+    (folder / "Cat" / judged[2]).mkdir()
+    data = open_dataset("cats-vs-dogs", tmp_path)
+    for part, order, lost in ((data.train, learned, (3, 5)), (data.test, judged, (2,))):
+        expected = [cats[name] for place, name in enumerate(order) if place not in lost]
+        np.testing.assert_array_equal(part.images[part.labels == 0], expected)
+
+
+@pytest.mark.parametrize(
+    ("missing", "damaged", "title"),
+    [(0, 0, "CatsVsDogs"), (0, 2, "CatsVsDogs"), (1, 0, "CatsVsDogs, 16 + 3 of 20 photographs")],
+)
+def test_a_part_of_the_set_is_called_so_and_a_few_damaged_files_are_no_part(
+    tmp_path, monkeypatch, missing, damaged, title
+):
+    monkeypatch.setattr(cats_vs_dogs, "_MOST_TRAIN", 8)
+    monkeypatch.setattr(cats_vs_dogs, "_MOST_TEST", 2)
+    folder = write_pets(tmp_path / "PetImages", cats=10 - missing, dogs=10)
+    for name in split([f"{number}.jpg" for number in range(10)])[0][:damaged]:
+        (folder / "Cat" / name).write_bytes(b"")
+    for _ in range(2):  # also from the cache
+        assert open_dataset("cats-vs-dogs", tmp_path).title == title
+
+
+def test_a_sample_is_not_called_by_the_name_of_the_whole(tmp_path):
+    write_pets(tmp_path / "PetImages")
+    assert open_dataset("cats-vs-dogs", tmp_path).title == "CatsVsDogs, 12 + 3 of 25,000 photographs"
+
+
+def test_files_of_other_kinds_and_hidden_ones_take_no_part(tmp_path):
     folder = write_pets(tmp_path / "PetImages")
     before = open_dataset("cats-vs-dogs", tmp_path).fingerprint
-    (folder / "Cat" / "666.jpg").write_bytes(b"")
+    (folder / "Cat" / "._1.jpg").write_bytes(b"")
     (folder / "Dog" / "Thumbs.db").write_bytes(b"x")
     assert open_dataset("cats-vs-dogs", tmp_path).fingerprint == before
 
@@ -124,14 +161,12 @@ def test_grey_photographs_get_three_channels(tmp_path):
 
 
 def test_missing_or_unreadable_photographs_are_said_in_one_line(tmp_path):
-    with pytest.raises(
-        NoImages, match=r"Cats vs Dogs is not in .*PetImages/ with the folders Cat and Dog; `askew bench"
-    ):
+    with pytest.raises(NoImages, match=r"CatsVsDogs is not in .*PetImages/ with the folders Cat and Dog; `askew bench"):
         open_dataset("cats-vs-dogs", tmp_path)
     folder = write_pets(tmp_path / "PetImages", dogs=4)
-    with pytest.raises(NoImages, match=r"Dog has 4 readable images; it takes at least 5"):
+    with pytest.raises(NoImages, match=r"Dog has 4 readable images to learn from and 0 to be judged, .* at least 5"):
         open_dataset("cats-vs-dogs", tmp_path)
     for path in (folder / "Dog").iterdir():
         path.unlink()
-    with pytest.raises(NoImages, match=r"Dog has 0 readable images"):
+    with pytest.raises(NoImages, match=r"Dog has 0 readable images to learn from"):
         open_dataset("cats-vs-dogs", tmp_path)

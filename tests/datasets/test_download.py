@@ -1,17 +1,24 @@
+import dataclasses
 import gzip
 import hashlib
 import http.server
 import io
 import re
+import subprocess
+import sys
 import tarfile
 import threading
 import zipfile
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from askew.cli import main, terminal
+from askew.cli.bench.download import _teller
 from askew.datasets import download as module
 from askew.datasets.download import PUBLISHED, Published, Remote, download
 from askew.errors import BadFile, InvalidInput
@@ -91,12 +98,12 @@ def server(monkeypatch):
 def publish(server, monkeypatch):
     """Makes the set `made` of one file, or of one archive and the pattern of its members."""
 
-    def make(content=CONTENT, name="file.gz", members="", checksum=None, size=None, places=("",), folder="made"):
+    def make(content=CONTENT, name="file.gz", members="", checksum=None, size=None, places=("",), **whole):
         server.files[f"/{name}"] = content
         checksum = checksum or f"sha256:{hashlib.sha256(content).hexdigest()}"
         urls = tuple(f"{place or server.address}/{name}" for place in places)
         remote = Remote(name, len(content) if size is None else size, checksum, urls)
-        monkeypatch.setitem(PUBLISHED, "made", Published(folder, (remote,), members))
+        monkeypatch.setitem(PUBLISHED, "made", Published("made", (remote,), members, **whole))
 
     return make
 
@@ -340,6 +347,92 @@ def test_of_an_archive_only_the_sets_files_are_unpacked(server, publish, tmp_pat
     assert len(server.requests) == 1
 
 
+WHOLE = {"md5": {"a/1.jpg": hashlib.md5(b"one").hexdigest()}, "counts": {"b/*.jpg": 1}}
+
+
+@pytest.fixture
+def archive(publish):
+    """The set `made` as an archive, of which a folder must have both files."""
+    publish(tar(MEMBERS), "x.tar.gz", members=r"(a|b)/[0-9]+\.jpg", **WHOLE)
+
+
+def test_an_empty_folder_gets_the_set(server, archive, tmp_path):
+    (tmp_path / "made").mkdir()
+    for _ in range(2):
+        download("made", tmp_path)
+        assert left_over(tmp_path) == sorted(MEMBERS)
+    assert len(server.requests) == 1
+
+
+FILES = {"a": "a/1.jpg", "b": "b/2.jpg", "notes": "notes.txt"}
+
+
+def elsewhere(folder):
+    folder.symlink_to("nowhere")
+
+
+def a_file(folder):
+    folder.write_bytes(b"")
+
+
+def holding(**contents):
+    """Makes a folder with those of the files that are given a content."""
+
+    def make(folder):
+        for name, content in contents.items():
+            path = folder / FILES[name]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (elsewhere, "is no folder"),
+        (a_file, "is no folder"),
+        (holding(notes=b"mine"), "is there, but has no a/1.jpg"),
+        (holding(b=b"two"), "is there, but has no a/1.jpg"),
+        (holding(a=b"one"), "is there, but has 0 of 1 files b/*.jpg"),
+        (holding(a=b"on", b=b"two"), "is there, but its a/1.jpg is not the published file"),
+    ],
+)
+def test_what_is_there_and_not_the_whole_set_is_left_alone_and_refused(server, archive, tmp_path, make, reason):
+    make(tmp_path / "made")
+    before = left_over(tmp_path)
+    with pytest.raises(BadFile) as caught:
+        download("made", tmp_path)
+    assert str(caught.value) == f"{tmp_path / 'made'} {reason}; move it away and run this again"
+    assert left_over(tmp_path) == before
+    assert not server.requests
+
+
+def test_what_comes_into_an_empty_folder_meanwhile_is_not_lost(server, archive, tmp_path):
+    (tmp_path / "made").mkdir()
+
+    def meanwhile(*_):
+        (tmp_path / "made" / "mine").write_bytes(b"")
+
+    with pytest.raises(BadFile, match="not empty"):
+        download("made", tmp_path, meanwhile)
+    assert left_over(tmp_path) == ["made/mine", "x.tar.gz"]
+
+
+@pytest.mark.parametrize("name", [name for name, published in PUBLISHED.items() if published.members])
+def test_no_set_is_taken_to_be_there_because_its_folder_is(name, server, monkeypatch, tmp_path):
+    gone = Remote("gone.zip", 1, "md5:00", (f"{server.address}/gone.zip",))
+    monkeypatch.setitem(PUBLISHED, name, dataclasses.replace(PUBLISHED[name], files=(gone,)))
+    folder = tmp_path / PUBLISHED[name].folder
+    folder.mkdir()
+    with pytest.raises(BadFile, match="HTTP 404"):
+        download(name, tmp_path)
+    (folder / "meta").write_bytes(b"")
+    with pytest.raises(BadFile, match=r"is there, but has .*; move it away and run this again"):
+        download(name, tmp_path)
+    assert len(server.requests) == 1
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -381,3 +474,76 @@ def test_every_published_file_has_a_checksum_a_size_and_a_web_address():
             assert 1000 < remote.size < 10**9
             assert all(re.fullmatch(r"https?://[\w.-]+/.*" + re.escape(remote.name), url) for url in remote.urls)
         assert bool(published.members) == (len(published.files) == 1)
+        assert bool(published.members) == bool(published.md5 or published.counts)
+        for name in published.md5 or [pattern.replace("*", "1") for pattern in published.counts]:
+            assert re.fullmatch(published.members, name)
+
+
+@pytest.fixture
+def askew(capsys, monkeypatch):
+    """What the command says when it is called in this process, which is nothing on standard output."""
+
+    def call(*words, code=0):
+        monkeypatch.setattr(sys, "argv", ["askew", *map(str, words)])
+        with pytest.raises(SystemExit) as exit:
+            main()
+        out, errors = capsys.readouterr()
+        assert (out, exit.value.code or 0) == ("", code), errors
+        return errors
+
+    return call
+
+
+def test_the_command_tells_how_far_it_is(server, publish, askew, tmp_path, monkeypatch):
+    publish()
+    monkeypatch.setattr(terminal, "LOG_SECONDS", 0.0)
+    *lines, last = askew("bench", "download", "made", "--data", tmp_path).splitlines()
+    assert len(lines) > 2
+    told = [re.fullmatch(r"made, bytes: ([0-9,]+) of 600,000, \d+ s( left)?", line) for line in lines]
+    assert [int(line[1].replace(",", "")) for line in told] == sorted({int(line[1].replace(",", "")) for line in told})
+    assert told[-1][1] == "600,000"
+    assert last == f"made is in {tmp_path / 'made'}"
+
+
+def test_on_a_terminal_the_command_draws_a_bar(server, publish, askew, tmp_path, monkeypatch):
+    publish()
+    monkeypatch.setattr(terminal, "err", Console(file=io.StringIO(), force_terminal=True))
+    askew("bench", "download", "made", "--data", tmp_path)
+    drawn = terminal.err.file.getvalue()
+    assert "made, bytes" in drawn
+    assert "100%" in drawn
+
+
+def test_a_quiet_command_says_nothing(server, publish, askew, tmp_path):
+    publish()
+    assert askew("bench", "download", "made", "--data", tmp_path, "--quiet") == ""
+    assert (tmp_path / "made" / "file.gz").read_bytes() == CONTENT
+
+
+def test_the_command_says_on_one_line_that_a_set_is_incomplete(server, archive, askew, tmp_path):
+    holding(b=b"two")(tmp_path / "made")
+    line = askew("bench", "download", "made", "--data", tmp_path, code=2)
+    assert line == f"askew: {tmp_path / 'made'} is there, but has no a/1.jpg; move it away and run this again\n"
+
+
+def test_time_left_is_by_the_pace_of_this_transfer_and_not_of_what_was_there(monkeypatch):
+    clock, steps = iter([0.0, 0.0, 10.0]), []
+    monkeypatch.setitem(_teller.__globals__, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    tell = _teller("made", steps.append)
+    tell(900, 1000)
+    tell(950, 1000)
+    assert steps[-1].seconds_left == 10
+
+
+def test_the_command_needs_no_torch(server, publish, tmp_path):
+    publish()
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from pathlib import Path\n"
+        "from askew.cli.bench.download import fetch\n"
+        "from askew.datasets.download import PUBLISHED, Published, Remote\n"
+        f"PUBLISHED['made'] = {PUBLISHED['made']!r}\n"
+        "fetch('made', Path(sys.argv[1]), quiet=False)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert "made, bytes: 600,000 of 600,000" in done.stderr

@@ -130,7 +130,9 @@ def test_real_files_have_the_published_counts(name):
 def test_real_photographs_are_split_four_to_one():
     data = real("cats-vs-dogs")
     train, test = np.bincount(data.train.labels), np.bincount(data.test.labels)
-    assert (train == np.minimum(10_000, np.ceil(0.8 * (train + test)))).all()
+    assert (np.abs(train - 4 * test) <= 10).all()  # a few cannot be read
+    counts = f"{train.sum():,} + {test.sum():,}"
+    assert data.title == ("CatsVsDogs" if counts == "20,000 + 5,000" else f"CatsVsDogs, {counts} of 25,000 photographs")
     assert data.train.images.shape[1:] == data.test.images.shape[1:] == (64, 64, 3)
     assert 90 < data.train.images.mean() < 140
 

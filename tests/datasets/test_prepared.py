@@ -1,5 +1,6 @@
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -122,6 +123,10 @@ def header(content):
     return content.replace(b"'descr'", b"'d[[cr'")
 
 
+def unclosed(content):
+    return content.replace(b"{'descr': '", b"{'descr': (")
+
+
 def noise(content):
     return os.urandom(len(content))
 
@@ -131,7 +136,7 @@ def objects(content):
 
 
 @pytest.mark.parametrize("file", ["images.npy", "labels.npy", "about.json"])
-@pytest.mark.parametrize("damage", [cut, longer, empty, one_bit, header, noise, objects, None])
+@pytest.mark.parametrize("damage", [cut, longer, empty, one_bit, header, unclosed, noise, objects, None])
 def test_a_damaged_cache_is_made_anew(source, cache, file, damage):
     source.open()
     path = only_folder(cache) / file
@@ -145,6 +150,31 @@ def test_a_damaged_cache_is_made_anew(source, cache, file, damage):
     assert source.count == (2 if changed else 1)
     source.open()
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("file", ["images.npy", "labels.npy"])
+def test_no_damage_to_a_header_is_more_than_a_cache_that_is_made_anew(source, cache, file):
+    source.open()
+    folder = only_folder(cache)
+    state = json.loads((folder / "about.json").read_text())["state"]
+    whole = (folder / file).read_bytes()
+    draw, signs = random.Random(0), b"()[]{}'\"\\#,:;.0L \n\t\0\xff"
+    with (folder / file).open("r+b", buffering=0) as stream:
+        for _ in range(1500):
+            damaged = bytearray(whole)
+            for _ in range(draw.randint(1, 4)):
+                place, sign = draw.randrange(whole.index(b"\n")), draw.choice(signs)
+                match draw.randrange(3):
+                    case 0:
+                        damaged[place] = sign
+                    case 1:
+                        damaged.insert(place, sign)
+                    case _:
+                        del damaged[place]
+            stream.seek(0)
+            stream.write(damaged)
+            stream.truncate()
+            assert (prepared._opened("made", folder, state) is not None) == (damaged == whole)
 
 
 @pytest.mark.parametrize(

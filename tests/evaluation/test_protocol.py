@@ -27,7 +27,7 @@ def test_a_run_is_a_fit_on_the_normal_class_and_a_score_of_the_whole_test_set(ru
     assert row.result.auroc == auroc(is_normal, normality)
     assert row.result.threshold == detector.threshold_.value
     assert (row.cost.trained_on, row.cost.held_out) == (40, 20)
-    assert row.key == run.key
+    assert (row.key, row.title) == (run.key, "Drawings")
 
 
 def test_no_test_label_decides_a_score(run, data, evaluated):
@@ -107,17 +107,24 @@ def test_a_part_of_the_test_set_is_drawn_evenly_and_ends_with_its_last(run, data
 def test_costs_are_counted_from_what_was_done(evaluated, run, tiny_settings):
     cost = evaluated[0].cost
     views = len(tiny_settings.transforms.at(16))
-    assert cost.training_views == tiny_settings.training.examples + 40 * views + 20 * views
+    trained = tiny_settings.training.seen(40 * views)
+    assert cost.training_views == trained + 40 * views + 20 * views
     assert cost.scoring_views == 40 * views
     per_view = cost.scoring_macs // cost.scoring_views
-    assert cost.training_macs == (3 * tiny_settings.training.examples + 40 * views + 20 * views) * per_view
+    assert cost.training_macs == (3 * trained + 40 * views + 20 * views) * per_view
     assert cost.training_views_per_second == pytest.approx(cost.training_views / cost.training_seconds, rel=1e-3)
     assert 0 < cost.peak_memory_bytes < 4 * 2**30
     assert evaluated[0].where["device"] in ("cpu", "cuda", "mps")
 
 
-def test_a_failed_run_is_a_row_with_one_line(run):
-    row = failed(run, "plain", ValueError("no\nluck " + "x" * 1000))
+def test_a_test_set_with_nothing_to_tell_apart_is_refused_before_training(run, data):
+    alone = replace(data, test=Split(data.test.images[:20], data.test.labels[:20]))
+    with pytest.raises(InvalidInput, match="nothing to tell apart"):
+        evaluate(run.model_copy(update={"data": alone.fingerprint}), alone)
+
+
+def test_a_failed_run_is_a_row_with_one_line(run, data):
+    row = failed(run, data, ValueError("no\nluck " + "x" * 1000))
     assert row.status == "failed"
     assert row.reason.startswith("ValueError: no luck xxx")
     assert "\n" not in row.reason

@@ -491,3 +491,10 @@ def test_a_table_is_what_was_put_into_it():
     assert table.groups == []
     assert str(Cell()) == "-"
     assert str(Cell("1.0", "0.1")) == "1.0 ± 0.1"
+
+
+def test_a_table_bears_the_title_that_says_what_part_of_the_data_was_at_hand():
+    part = row(0, dataset="cats-vs-dogs").model_copy(update={"title": "CatsVsDogs, 480 + 120 of 25,000 photographs"})
+    assert "480 + 120 of 25,000" in paper_table("auroc", "cats-vs-dogs", [part]).title
+    whole = row(0, dataset="cats-vs-dogs", seed=1).model_copy(update={"title": "CatsVsDogs"})
+    assert paper_table("auroc", "cats-vs-dogs", [whole, part]).title.endswith("CatsVsDogs")

@@ -1,7 +1,8 @@
 """Cats vs Dogs: photographs from animal shelters, brought to 64x64. Elson, Douceur, Howell and Saul (Asirra), 2007.
 
 Paper: 10,000 images of each class to learn from and 2,500 to be judged, drawn at random and never published. Here the
-draw is fixed by `split`: a permutation from numpy's RandomState(0), which numpy promises never to change.
+draw is fixed by `split`: a permutation from numpy's RandomState(0), which numpy promises never to change. It is of all
+the names there are, so that an image is learned from or judged whichever of the others can be read.
 """
 
 import os
@@ -21,6 +22,7 @@ from askew.images.folders import is_image
 from askew.images.sizing import with_channels
 from askew.images.streaming import Unread, read_ahead
 
+TITLE: Final = "CatsVsDogs"  # as the paper writes it
 CLASS_NAMES: Final = ("cat", "dog")
 SIDE: Final = 64
 _FOLDERS = ("Cat", "Dog")
@@ -29,7 +31,10 @@ _FEWEST = 5  # of fewer, four fifths rounded up are all
 
 
 def read_cats_vs_dogs(root: Path | None) -> DataSet:
-    """10,000 and 2,500 photographs of each class, or four fifths and one of what there is, as [n, 64, 64, 3]."""
+    """10,000 and 2,500 photographs of each class, or four fifths and one of what there is, as [n, 64, 64, 3].
+
+    With other counts than those the title says which part of the set it is.
+    """
     folder = _folder(root)
     files = {name: _files(folder / name) for name in _FOLDERS}
     sources = [path for name in _FOLDERS for path in files[name]]
@@ -37,7 +42,7 @@ def read_cats_vs_dogs(root: Path | None) -> DataSet:
 
 
 def split(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The names to learn from and those to be judged, of one class's readable files in the order of their bytes.
+    """The names to learn from and those to be judged, of all of one class's files in the order of their bytes.
 
     The first four fifths of the permutation, rounded up, and at most 10,000; then up to 2,500 of the rest.
     """
@@ -82,25 +87,34 @@ def _folder(root: Path | None) -> Path:
     for folder in candidates:
         if all((folder / name).is_dir() for name in _FOLDERS):
             return folder
-    raise absence("PetImages/ with the folders Cat and Dog", root, name="cats-vs-dogs", title="Cats vs Dogs")
+    raise absence("PetImages/ with the folders Cat and Dog", root, name="cats-vs-dogs", title=TITLE)
 
 
 def _files(folder: Path) -> list[Path]:
-    files = [path for path in folder.iterdir() if is_image(path.name) and path.is_file()]
+    # Whatever bears such a name: it counts in the permutation even if it cannot be read.
+    files = [path for path in folder.iterdir() if is_image(path.name) and not path.name.startswith(".")]
     return sorted(files, key=lambda path: os.fsencode(path.name))
 
 
 def _read(files: dict[str, list[Path]]) -> DataSet:
-    train, test = [], []
+    train, test, whole = [], [], True
     for name in _FOLDERS:
         images = _readable(files[name])
-        if len(images) < _FEWEST:
+        parts = split([path.name for path in files[name]])
+        learned, judged = ([images[file] for file in part if file in images] for part in parts)
+        if not learned or not judged:
             folder = printable(str(files[name][0].parent)) if files[name] else name
-            raise NoImages(f"{folder} has {len(images)} readable images; it takes at least {_FEWEST} to split them")
-        learned, judged = split(list(images))
-        train.append(np.stack([images[file] for file in learned]))
-        test.append(np.stack([images[file] for file in judged]))
-    return DataSet.of("cats-vs-dogs", "Cats vs Dogs", CLASS_NAMES, _labelled(train), _labelled(test))
+            raise NoImages(
+                f"{folder} has {len(learned)} readable images to learn from and {len(judged)} to be judged, and needs "
+                f"some of each; give it at least {_FEWEST} files that can be read"
+            )
+        # The published archive has a few files that cannot be read; it is whole all the same.
+        whole &= (len(parts[0]), len(parts[1])) == (_MOST_TRAIN, _MOST_TEST)
+        train.append(np.stack(learned))
+        test.append(np.stack(judged))
+    learned_from, judged_by, most = sum(map(len, train)), sum(map(len, test)), 2 * (_MOST_TRAIN + _MOST_TEST)
+    title = TITLE if whole else f"{TITLE}, {learned_from:,} + {judged_by:,} of {most:,} photographs"
+    return DataSet.of("cats-vs-dogs", title, CLASS_NAMES, _labelled(train), _labelled(test))
 
 
 def _readable(files: Sequence[Path]) -> dict[str, NDArray[np.uint8]]:

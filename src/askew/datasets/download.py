@@ -1,7 +1,8 @@
 """The one file that uses the network: the published files of a data set, from where they were published.
 
 A transfer that is cut off goes on where it stopped. A file gets its name only when it has the published size and
-checksum; an archive is unpacked beside its place and moved there whole. Servers are not trusted with more than that.
+checksum; an archive is unpacked beside its place and moved there whole, and only where nothing is. Servers are not
+trusted with more than that.
 """
 
 import hashlib
@@ -15,14 +16,15 @@ import urllib.error
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Final
 from urllib.parse import urlsplit
 
 from askew import __version__
+from askew.datasets.cifar import CIFAR10_MD5, CIFAR100_MD5
 from askew.errors import BadFile, InvalidInput
 from askew.images import printable
 
@@ -51,11 +53,16 @@ class Remote:
 
 @dataclass(frozen=True)
 class Published:
-    """What a set consists of; archives hold `folder`, of which only the members that match are unpacked."""
+    """What a set consists of; archives hold `folder`, of which only the members that match are unpacked.
+
+    A folder holds all of the set if it has every file of `md5`, and of each pattern of `counts` so many.
+    """
 
     folder: str
     files: tuple[Remote, ...]
     members: str = ""
+    md5: Mapping[str, str] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 def _remote(name: str, size: int, md5: str, *places: str) -> Remote:
@@ -94,11 +101,13 @@ PUBLISHED: Final = {
         "cifar-10-batches-py",
         (_remote("cifar-10-python.tar.gz", 170_498_071, "c58f30108f718f92721af3b95e74349a", _KRIZHEVSKY),),
         r"(data_batch_[1-5]|test_batch|batches\.meta)",
+        md5=CIFAR10_MD5,
     ),
     "cifar100": Published(
         "cifar-100-python",
         (_remote("cifar-100-python.tar.gz", 169_001_437, "eb9058c3a382ffc7106e4002c42a8d85", _KRIZHEVSKY),),
         r"(train|test|meta)",
+        md5=CIFAR100_MD5,
     ),
     # Checksum: github.com/gomlx/gomlx, examples/dogsvscats.
     "cats-vs-dogs": Published(
@@ -112,12 +121,14 @@ PUBLISHED: Final = {
             ),
         ),
         r"(Cat|Dog)/[0-9]+\.jpg",
+        counts={"Cat/*.jpg": 12_500, "Dog/*.jpg": 12_500},
     ),
     # Checksum: github.com/ContinualAI/avalanche, avalanche/benchmarks/datasets/tiny_imagenet/tiny_imagenet.py.
     "tiny-imagenet": Published(
         "tiny-imagenet-200",
         (_remote("tiny-imagenet-200.zip", 248_100_043, "90528d7ca1a48142e341f4ef8d21d0de", _STANFORD),),
         r"(test|val)/images/\w+\.JPEG",
+        counts={"test/images/*.JPEG": 10_000},
     ),
 }
 
@@ -126,15 +137,18 @@ def download(name: str, root: str | os.PathLike[str], watch: Watch | None = None
     """The folder below `root` that now has the set's published files; what is there already is not fetched again.
 
     `watch(done, total)` is told of the bytes fetched. Whatever goes wrong is one `BadFile`, and what has arrived waits
-    in a `.partial` file for the next time.
+    in a `.partial` file for the next time. A folder that has part of an archive is left as it is and refused: nobody
+    knows whose files those are and which of them are whole.
     """
     if name not in PUBLISHED:
         raise InvalidInput(f"nothing is fetched for {name!r}; data sets with files are {', '.join(PUBLISHED)}")
     published = PUBLISHED[name]
     target = Path(root, published.folder)
-    if published.members and target.exists():
-        return target
     try:
+        if published.members and os.path.lexists(target) and not _is_empty(target):
+            if fault := _fault(target, published):
+                raise BadFile(f"{printable(str(target))} {fault}; move it away and run this again")
+            return target
         place = Path(root) if published.members else target
         place.mkdir(parents=True, exist_ok=True)
         before, total = 0, sum(file.size for file in published.files)
@@ -146,6 +160,26 @@ def download(name: str, root: str | os.PathLike[str], watch: Watch | None = None
     except OSError as problem:
         raise BadFile(f"{printable(str(target))} cannot be written: {_reason(problem)}") from problem
     return target
+
+
+def _is_empty(target: Path) -> bool:
+    return target.is_dir() and not target.is_symlink() and not any(target.iterdir())
+
+
+def _fault(target: Path, published: Published) -> str:
+    """What keeps the folder from being the whole set, or nothing."""
+    if not target.is_dir():
+        return "is no folder"
+    for name, md5 in published.md5.items():
+        if not (target / name).is_file():
+            return f"is there, but has no {name}"
+        if not _matches(target / name, f"md5:{md5}"):
+            return f"is there, but its {name} is not the published file"
+    for pattern, count in published.counts.items():
+        found = sum(path.is_file() for path in target.glob(pattern))
+        if found < count:
+            return f"is there, but has {found:,} of {count:,} files {pattern}"
+    return ""
 
 
 def _counted(watch: Watch | None, before: int, total: int) -> Callable[[int], None]:
@@ -303,6 +337,8 @@ def _unpack(archive: Path, target: Path, members: str) -> None:
                 shutil.copyfileobj(stream, unpacked)
         if not scratch.exists():
             raise ValueError("it holds none of the set's files")
+        with suppress(FileNotFoundError):
+            target.rmdir()  # it was empty; Windows does not rename to what is there
         (scratch / target.name).rename(target)
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, ValueError) as problem:
         raise BadFile(f"{printable(str(archive))} cannot be unpacked: {_reason(problem)}") from problem

@@ -6,6 +6,7 @@ each time, and whatever does not fit is made anew. Deleting the cache is always 
 """
 
 import hashlib
+import io
 import json
 import math
 import os
@@ -106,8 +107,7 @@ def _opened(name: str, folder: Path, state: str) -> DataSet | None:
         count = about.train + about.test
         images = _mapped(folder / _IMAGES, (count, about.side, about.side, about.channels), np.dtype(np.uint8))
         labels = np.array(_mapped(folder / _LABELS, (count,), np.dtype("<i8")), np.int64)
-    # The parser of numpy's headers raises nearly anything on damaged ones.
-    except (OSError, ValueError, TypeError, SyntaxError, EOFError, ValidationError):
+    except (OSError, ValueError, ValidationError):
         return None
     train, test = (Split(images[part], labels[part]) for part in (slice(about.train), slice(about.train, None)))
     found = DataSet.of(name, about.title, about.class_names, train, test)
@@ -115,14 +115,22 @@ def _opened(name: str, folder: Path, state: str) -> DataSet | None:
 
 
 def _mapped(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The array of a .npy file, mapped, when the file is exactly one of this shape and dtype."""
+    """The array of a .npy file, mapped, when the file is exactly one that `_write` makes of this shape and dtype."""
+    header = _header(shape, dtype)
     with path.open("rb") as stream:
-        if npy.read_magic(stream) != (1, 0) or npy.read_array_header_1_0(stream) != (shape, False, dtype):
+        # Compared and not parsed: numpy's parser raises nearly anything on a damaged header.
+        if stream.read(len(header)) != header:
             raise ValueError("another array than expected")
-        start = stream.tell()
-        if os.fstat(stream.fileno()).st_size != start + math.prod(shape) * dtype.itemsize:
+        if os.fstat(stream.fileno()).st_size != len(header) + math.prod(shape) * dtype.itemsize:
             raise ValueError("another size than expected")
-        return np.asarray(np.memmap(stream, dtype, "r", start, shape))
+        return np.asarray(np.memmap(stream, dtype, "r", len(header), shape))
+
+
+def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
+    """What stands before the array in its .npy file."""
+    stream = io.BytesIO()
+    npy.write_array_header_1_0(stream, {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape})
+    return stream.getvalue()
 
 
 def _store(folder: Path, state: str, made: DataSet) -> None:
@@ -148,6 +156,6 @@ def _write(path: Path, parts: Sequence[NDArray[Any]], dtype: np.dtype[Any]) -> N
     """Put the parts, one after the other, into one .npy file."""
     shape = (sum(map(len, parts)), *parts[0].shape[1:])
     with atomic_file(path) as stream:
-        npy.write_array_header_1_0(stream, {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape})
+        stream.write(_header(shape, dtype))
         for part in parts:
             stream.write(np.ascontiguousarray(part, dtype).data)

@@ -110,6 +110,7 @@ class Row(BaseModel):
     key: str
     run: RunSettings
     class_name: str
+    title: str = ""  # the data set's, which says what part of it was at hand
     status: Literal["done", "failed"]
     reason: str = ""
     hindsight: bool = False  # test labels chose among a detector's candidates

@@ -57,6 +57,12 @@ def evaluate(
     """
     if run.data != data.fingerprint:
         raise InvalidInput(f"the run is of {run.dataset} {run.data}, the images are {data.fingerprint}")
+    chosen_images = judged_by(run, data)
+    is_normal = data.test.labels[chosen_images] == run.label
+    if not 0 < is_normal.sum() < len(is_normal):
+        raise InvalidInput(
+            f"the test images are all of {data.class_names[run.label]!r}, or none is: nothing to tell apart"
+        )
     _forget_peak()
     kind = detector_class(run.detector)
     detector = kind(
@@ -71,15 +77,14 @@ def evaluate(
     )
     detector.fit(data.train.images[data.train.labels == run.label])
     fitted = time.perf_counter()
-    chosen_images = judged_by(run, data)
     normality, chosen = _scores(run, detector, data, chosen_images)
     scored = time.perf_counter()
 
-    is_normal = data.test.labels[chosen_images] == run.label
     row = Row(
         key=run.key,
         run=run,
         class_name=data.class_names[run.label],
+        title=data.title,
         status="done",
         hindsight=bool(chosen),
         chosen=chosen,
@@ -139,13 +144,14 @@ def measured(is_normal: NDArray[np.bool_], normality: Scores, line: Threshold | 
     )
 
 
-def failed(run: RunSettings, class_name: str, error: Exception) -> Row:
+def failed(run: RunSettings, data: DataSet, error: Exception) -> Row:
     """The row of a run that came to nothing, with its reason on one line."""
     reason = " ".join(f"{type(error).__name__}: {error}".split())[:500]
     return Row(
         key=run.key,
         run=run,
-        class_name=class_name,
+        class_name=data.class_names[run.label],
+        title=data.title,
         status="failed",
         reason=reason,
         result=None,

@@ -179,7 +179,7 @@ def _made(run: RunSettings, data: DataSet, benchmark: Benchmark, device: str, wa
             row, normality, is_normal = evaluated()
     except Exception as error:  # a run that fails must not lose the sweep, whatever failed in it
         log.warning("%s of %s failed: %s", data.class_names[run.label], run.dataset, error, exc_info=_is_bug(error))
-        row = failed(run, data.class_names[run.label], error)
+        row = failed(run, data, error)
     else:
         # The scores first: a run that is in the ledger has them.
         tensors = {"normality": normality, "is_normal": is_normal}

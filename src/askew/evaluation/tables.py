@@ -56,7 +56,7 @@ def paper_table(
         averaged = [list(classes)]
     columns = (Column("class", words=True), *(column for block in blocks for column in block.columns))
     return Table(
-        title=f"{METRICS[metric]} in percent, {_title(dataset)}",
+        title=f"{METRICS[metric]} in percent, {_title(dataset, mine)}",
         columns=columns,
         rows=tuple(row(name, [label]) for label, name in classes.items()),
         summary=tuple(row("average" if labels == every else _mean_of(labels), labels) for labels in averaged),
@@ -79,7 +79,7 @@ def false_alarm_table(rows: Iterable[Row]) -> Table:
         classes = _classes(dataset, None, mine)
         place = {label: position for position, label in enumerate(classes)}
         for group in _grouped(mine)[0]:
-            runs = f"{_title(dataset)}, {group.title}" if len(datasets) > 1 else group.title
+            runs = f"{_title(dataset, mine)}, {group.title}" if len(datasets) > 1 else group.title
             for row in sorted(group.rows, key=lambda row: (place.get(row.run.label, len(place)), row.run.seed)):
                 judged = _false_alarms(row)
                 without += not judged
@@ -94,6 +94,25 @@ def false_alarm_table(rows: Iterable[Row]) -> Table:
     names = ("runs", "class", "seed", "wanted", "false alarms", "95 % interval", "inside")
     columns = tuple(Column(name, words=name in ("runs", "class")) for name in names)
     return Table("False alarms among the normal test images", columns, tuple(cells), notes=tuple(notes))
+
+
+def groups(rows: Iterable[Row]) -> dict[str, str]:
+    """The title above each run's columns, by the run's key; groups come in the order of the columns.
+
+    A failed run has the title of its kind; a kind that nothing is finished of comes after the others.
+    """
+
+    def kind(row: Row) -> str:
+        """The same for runs that differ in nothing but class and seed."""
+        return row.run.model_copy(update={"label": 0, "seed": 0}).key
+
+    every = latest(rows)
+    titles: dict[str, str] = {}
+    for some in ([row for row in every if row.status == "done"], every):
+        for group in _grouped(some)[0]:
+            titles.setdefault(kind(group.rows[0]), group.title)
+    order = list(titles)
+    return {row.key: titles[kind(row)] for row in sorted(every, key=lambda row: order.index(kind(row)))}
 
 
 def _false_alarms(row: Row) -> tuple[str, ...]:
@@ -174,7 +193,11 @@ def _classes(dataset: str, class_names: Sequence[str] | None, rows: Iterable[Row
     return {label: on_one_line(name) for label, name in sorted((row.run.label, row.class_name) for row in rows)}
 
 
-def _title(dataset: str) -> str:
+def _title(dataset: str, rows: Iterable[Row]) -> str:
+    """The data set's own title where the rows agree on one: it says what part of the set was at hand."""
+    recorded = {row.title for row in rows}
+    if len(recorded) == 1 and (title := recorded.pop()):
+        return on_one_line(title)
     paper = _paper(dataset)
     return paper.title if paper else on_one_line(dataset)
 
