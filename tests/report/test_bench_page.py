@@ -105,7 +105,7 @@ def test_every_kind_of_evidence_has_its_section_and_a_link_to_it():
     assert ids == ["tables", "classes", "roc", "scores", "images", "cost"]
     assert [found["href"] for found in page.all("a")] == [f"#{name}" for name in ids]
     assert "Commit 1f2e3d4" in page.text
-    assert "4 runs on CIFAR-10 and Fashion-MNIST; 1 more not run yet" in page.text
+    assert "4 runs on CIFAR-10 and Fashion-MNIST. In each" in page.text
 
 
 def test_the_page_needs_nothing_from_elsewhere_and_its_policy_says_so():
@@ -157,6 +157,29 @@ def test_a_table_has_a_caption_headers_with_scope_bold_and_gaps():
     assert html.count('<span class="same-width" aria-hidden="true"> ± 0.3</span>') == 2
 
 
+def test_numbers_stand_in_line_whatever_the_length_of_their_spreads():
+    table = TableView("t", ("Class", "Ours"), (("a", "88.1 ± 0.3"), ("b", "70.0 ± 14.2"), ("c", "90.0")))
+    page = bench_page("Results", [table])
+    tails = re.findall(
+        r"<td class=\"number\">[\d.]+([^<]*)(?:<span class=\"same-width\" aria-hidden=\"true\">(.*?)</span>)?", page
+    )
+    assert {len(tail) + len(room) for tail, room in tails} == {len(" ± 14.2")}
+
+
+def test_words_in_a_narrow_table_stay_whole():
+    sheet = re.sub(r"/\*.*?\*/", "", _source("bench_page.css"), flags=re.DOTALL)
+    # Where any letter may begin a line, a column of a wide table is as narrow as a letter.
+    anywhere = " ".join(re.findall(r"([^{}]+)\{[^{}]*overflow-wrap: anywhere", sheet))
+    assert anywhere
+    assert not re.search(r"\b(td|th|table)\b|\.(data|bars)\b|\*", anywhere)
+    assert re.search(r"th, td \{ overflow-wrap: break-word; \}", sheet)
+    assert re.search(r"\.data th, \.data td \{[^}]*max-width", sheet)
+    table = TableView("t", ("Runs", "Class"), (("geometric, fast, 20 % held out", "T-shirt"), ("a" * 33, "b" * 17)))
+    page = Page(bench_page("Results", [table]))
+    assert len(page.all("td", class_="short")) == 1
+    assert len(page.all("th", class_="long")) == 1
+
+
 def test_a_column_of_words_is_left_as_it_is():
     html = bench_page("Results", [TableView("t", ("Run", "Status"), (("a", "1 failed"), ("b", "running"), ("c", "-")))])
     page = Page(html)
@@ -191,6 +214,40 @@ def test_each_class_stands_beside_the_printed_figure_and_gaps_show_as_dashes():
     assert "Mean of 1 class with both 90.0 87.8 +2.2" in page.text
     assert len(page.all("rect", class_="bar")) == 1
     assert len(page.all("use", class_="printed")) == 2
+
+
+def test_a_difference_is_that_of_the_figures_as_they_stand():
+    runs = [run(name, auroc=0.9404, printed=printed) for name, printed in (("a", 0.935), ("b", 0.936), ("c", 0.936))]
+    text = Page(bench_page("Results", [], runs)).text
+    assert "a 94.0 93.5 +0.5 b 94.0 93.6 +0.4" in text
+    assert "Mean of 3 classes with both 94.0 93.6 +0.4" in text
+
+
+def test_a_run_that_failed_is_a_gap_and_its_reason_stands_below():
+    failed = {"auroc": None, "anomaly_scores": None, "macs": None, "threshold": None}
+    runs = [
+        run("dog"),
+        run("dog", seed=1, reason="Diverged: at step 9", **failed),
+        run("cat", reason=f"{HOSTILE} " + "x " * 300, **failed),
+        run("cat", "ocsvm", reason="none", **failed),
+    ]
+    html = bench_page("Results", [], runs)
+    page = Page(html)
+    assert "1 run on CIFAR-10; 3 more failed." in page.text
+    assert f"dog 85.0 87.8 \N{MINUS SIGN}2.8 cat failed 87.8 {DASH}" in page.text
+    assert "failed: dog, seed 1: Diverged: at step 9" in page.text
+    assert "x x x..." in page.text
+    assert not page.all("script")
+    # Nothing of a group is drawn: the legend of the curves has no place for it.
+    assert len(page.all("ul", class_="legend")) == 2
+    assert "ocsvm" not in html[html.index('id="roc"') :]
+
+
+def test_figures_that_were_printed_with_hindsight_say_so():
+    page = Page(bench_page("Results", [], [run(), run(group="ocsvm", printed_with_hindsight=True)]))
+    assert page.text.count("ours printed diff.") == 1
+    assert page.text.count("ours printed (hindsight) diff.") == 1
+    assert page.text.count("test labels chose") == 1
 
 
 def test_bars_start_where_guessing_lies():
@@ -350,6 +407,7 @@ def test_twenty_runs_of_ten_thousand_scores_stay_under_three_megabytes():
         {"auroc": 85.0},
         {"printed": -0.1},
         {"macs": -1.0},
+        {"reason": "it failed"},
         {"macs": float("inf")},
         {"threshold": float("nan")},
         {"is_normal": None},

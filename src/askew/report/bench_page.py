@@ -30,6 +30,10 @@ STYLES: Final = 8
 """How many groups differ in colour, dash and mark; `bench_page.css` has as many."""
 THUMBNAIL: Final = 96
 """The longer side of an image in the page; smaller images stay as they are."""
+SHORT: Final = 16
+"""Words of up to so many letters stay on one line of a table: none is broken at its hyphen."""
+LONG: Final = 32
+"""Words of more letters get a wider column."""
 _GAPS: Final = frozenset({"-", "\N{EN DASH}", "\N{EM DASH}"})
 _NUMBER: Final = re.compile(r"[+\-\N{MINUS SIGN}]?[\d,]*\d(\.\d+)?")
 
@@ -57,8 +61,8 @@ def bench_page(
         css_hash=base64.b64encode(hashlib.sha256(css.encode()).digest()).decode(),
         datasets=list(dict.fromkeys(run.dataset for run in runs)),
         done=len(done),
-        missing=len(runs) - len(done),
-        styles=styles,
+        failed=sum(bool(run.reason) for run in runs),
+        curved={group: style for group, style in styles.items() if any(run.group == group for run in scored)},
         tables=[_table(view) for view in tables],
         bars=_by_dataset(runs, lambda some: _bars(some, styles)),
         whiskers=any(len(same) > 1 for same in _by(done, lambda run: (run.dataset, run.group, run.name))),
@@ -134,10 +138,11 @@ def _table(view: TableView) -> Drawn:
                 {
                     "number": number,
                     "tail": tail,
-                    "room": longest if len(tail) < len(longest) else "",
+                    "room": longest[len(tail) :],
                     "gap": place > 0 and number in _GAPS,
                     "bold": (index, place) in view.bold,
                     "numeric": numeric[place],
+                    "length": "short" if len(number) <= SHORT else "long" if len(number) > LONG else "",
                 }
                 for index, (number, tail) in enumerate(split)
             ]
@@ -166,8 +171,8 @@ def _bars(runs: list[RunView], styles: Mapping[str, int]) -> Drawn:
     panels = []
     for some in _by(runs, lambda run: run.group):
         rows = [_bar(same, scale) for same in _by(some, lambda run: run.name)]
-        both = [row for row in rows if row["difference"] is not None]
-        mean = {key: fmean(row[key] for row in both) for key in ("ours", "printed", "difference")} if both else None
+        both = [(row["ours"], row["printed"]) for row in rows if row["difference"] is not None]
+        mean = _compared(*map(fmean, zip(*both, strict=True))) if both else None
         panels.append(
             {
                 "group": some[0].group,
@@ -175,6 +180,8 @@ def _bars(runs: list[RunView], styles: Mapping[str, int]) -> Drawn:
                 "rows": rows,
                 "mean": mean,
                 "averaged": len(both),
+                "hindsight": any(run.printed_with_hindsight for run in some),
+                "failed": [run for run in some if run.reason],
             }
         )
     return {"ticks": scale.ticks(5), "guess": scale.place(0.5), "panels": panels}
@@ -186,6 +193,12 @@ def _mean(runs: Iterable[RunView]) -> float | None:
     return fmean(found) if found else None
 
 
+def _compared(ours: float | None, printed: float | None) -> Drawn:
+    """Both figures, and their difference as a reader works it out from the tenths of a percent that are shown."""
+    difference = None if ours is None or printed is None else round(round(ours, 3) - round(printed, 3), 3)
+    return {"ours": ours, "printed": printed, "difference": difference}
+
+
 def _bar(same: list[RunView], scale: charts.Scale) -> Drawn:
     """One class in one group: the mean of its seeds, from where guessing lies, and what was printed."""
     found = [run.auroc for run in same if run.auroc is not None]
@@ -194,9 +207,8 @@ def _bar(same: list[RunView], scale: charts.Scale) -> Drawn:
     start, end = sorted((scale.place(0.5), scale.place(0.5 if ours is None else ours)))
     return {
         "name": same[0].name,
-        "ours": ours,
-        "printed": printed,
-        "difference": None if ours is None or printed is None else ours - printed,
+        "failed": any(run.reason for run in same),
+        **_compared(ours, printed),
         "left": start,
         "width": round(end - start, 2),
         "printed_at": None if printed is None else scale.place(printed),

@@ -42,11 +42,11 @@ class TableView:
 
 @dataclass(frozen=True, eq=False)
 class RunView:
-    """One run: a class taken as normal, by one group of runs (a detector and its preset), from one seed.
+    """One run: a class taken as normal, by one group of runs that may be averaged, from one seed.
 
     Figures are shares from 0 to 1; scores and threshold are anomaly scores, higher is worse. `auroc` is None where
-    nothing was run: the gap is then shown beside the printed figure. `macs` are all multiply-accumulates spent; runs
-    without any have no place among the costs, whose axis is logarithmic.
+    nothing was run, or where the run failed for that `reason`: the gap is then shown beside the printed figure. `macs`
+    are all multiply-accumulates spent; runs without any have no place among the costs, whose axis is logarithmic.
     """
 
     name: str
@@ -55,17 +55,21 @@ class RunView:
     seed: int
     auroc: float | None
     printed: float | None = None
+    printed_with_hindsight: bool = False
     macs: float | None = None
     anomaly_scores: Floats | None = None
     is_normal: Flags | None = None
     threshold: float | None = None
     most_normal: tuple[Example, ...] = ()
     least_normal: tuple[Example, ...] = ()
+    reason: str = ""
 
     def __post_init__(self) -> None:
         for figure in (self.auroc, self.printed):
             if figure is not None and not 0 <= figure <= 1:
                 raise InvalidInput(f"an AUROC is a share from 0 to 1, got {figure} for {self.words}")
+        if self.reason and self.auroc is not None:
+            raise InvalidInput(f"a run that failed has no AUROC, got {self.auroc} for {self.words}")
         if self.macs is not None and not 0 <= self.macs < math.inf:
             raise InvalidInput(f"multiply-accumulates are counted from 0 up, got {self.macs} for {self.words}")
         if self.threshold is not None and not math.isfinite(self.threshold):
