@@ -56,6 +56,29 @@ def same_convolution(x, weight, stride):
     return out
 
 
+def wide_residual_network(x, arrays, blocks):
+    """The paper's logits for one [c, side, side], layer by layer, from a network's arrays; so many blocks a stage."""
+
+    def active(x, name):
+        scale, shift, mean, variance = (
+            arrays[f"{name}.{part}"][:, None, None] for part in ("weight", "bias", "running_mean", "running_var")
+        )
+        return np.maximum((x - mean) / np.sqrt(variance + 1e-5) * scale + shift, 0)
+
+    x = same_convolution(x, arrays["stem.weight"], 1)
+    for index in range(3 * blocks):
+        name, stride = f"blocks.{index}", 2 if index in (blocks, 2 * blocks) else 1
+        first = active(x, f"{name}.norm1")
+        projection = arrays.get(f"{name}.shortcut.weight")
+        shortcut = x if projection is None else same_convolution(first, projection, stride)
+        x = same_convolution(first, arrays[f"{name}.conv1.weight"], stride)
+        x = same_convolution(active(x, f"{name}.norm2"), arrays[f"{name}.conv2.weight"], 1) + shortcut
+    x = active(x, "norm")
+    windows = range(0, x.shape[1], 8)
+    cells = [x[:, row : row + 8, column : column + 8].mean(axis=(1, 2)) for row in windows for column in windows]
+    return arrays["dense.weight"] @ np.concatenate(cells) + arrays["dense.bias"]
+
+
 def normality(log_probabilities, alphas):
     """The paper's score of every image, image by image, transform by transform, class by class."""
     scores = []

@@ -1,4 +1,5 @@
 import logging
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -93,12 +94,51 @@ def test_without_a_compiler_the_network_runs_as_it_is_and_one_line_says_so(monke
     monkeypatch.setattr(engine.shutil, "which", lambda _: None)
     network = nn.Linear(2, 2)
     with caplog.at_level(logging.WARNING, "askew"):
-        assert Engine(CPU, "fp32", compiled=True).accelerated(network) is network
+        chosen = Engine.choose("cpu", "fp32", compiled=True)
+    # What is recorded with the fit is what was done.
+    assert not chosen.compiled
+    assert chosen.accelerated(network) is network
     assert [record.getMessage() for record in caplog.records] == [
         "training without torch.compile: no C++ compiler on the path"
     ]
 
 
-def test_a_network_is_compiled_only_on_request():
-    network = nn.Linear(2, 2)
-    assert Engine(CPU, "fp32").accelerated(network) is network
+def test_a_network_is_compiled_only_on_request(monkeypatch):
+    network, compiled = nn.Linear(2, 2), nn.Linear(2, 2)
+    monkeypatch.setattr(torch, "compile", lambda given, dynamic: compiled if given is network and not dynamic else None)
+    monkeypatch.setattr(engine, "_can_compile", lambda: True)
+    assert Engine.choose("cpu").accelerated(network) is network
+    assert Engine.choose("cpu", compiled=True).accelerated(network) is compiled
+
+
+@pytest.fixture
+def loose_arithmetic():
+    """What a program may have asked of torch: TF32 wherever it is fast."""
+    before = torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()
+    torch.backends.cudnn.allow_tf32 = True
+    torch.set_float32_matmul_precision("high")
+    yield
+    torch.backends.cudnn.allow_tf32 = before[0]
+    torch.set_float32_matmul_precision(before[1])
+
+
+def arithmetic():
+    return torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()
+
+
+def test_float32_is_float32_on_a_gpu_and_the_switches_are_put_back(loose_arithmetic):
+    with Engine(torch.device("cuda"), "fp32").exact():
+        assert arithmetic() == (False, "highest")
+    assert arithmetic() == (True, "high")
+
+
+def test_forward_passes_are_exact_whoever_makes_them(monkeypatch, loose_arithmetic):
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # it asks for a GPU
+    with Engine(torch.device("cuda"), "fp32").autocast():
+        assert arithmetic() == (False, "highest")
+    assert arithmetic() == (True, "high")
+
+
+def test_the_switches_are_left_alone_on_a_cpu(loose_arithmetic):
+    with Engine(CPU, "fp32").exact():
+        assert arithmetic() == (True, "high")

@@ -2,6 +2,7 @@ import math
 import os
 import signal
 import threading
+import time
 from itertools import chain, pairwise
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import nn
 from askew import storage, training
 from askew.engine import Engine
 from askew.errors import BadFile, Diverged
+from askew.networks import CompactResNet
 from askew.training import Checkpoint, Progress, TrainingSettings, train
 
 CPU = Engine(torch.device("cpu"), "fp32")
@@ -55,13 +57,13 @@ def loss_of(model, *, at=None, act=None, seen=None):
     return loss
 
 
-def run(model, chosen, *, seed=0, checkpoint=None, watch=None, **loss):
+def run(model, chosen, *, seed=0, checkpoint=None, watch=None, engine=CPU, **loss):
     train(
         model,
         loss_of(model, **loss),
         examples=EXAMPLES,
         settings=chosen,
-        engine=CPU,
+        engine=engine,
         seed=seed,
         checkpoint=checkpoint,
         watch=watch,
@@ -126,6 +128,43 @@ def test_a_run_killed_in_any_step_ends_in_the_weights_of_one_that_was_not(path, 
         path.unlink()
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("optimiser", ["adam", "sgd"])
+def test_a_killed_convolutional_network_resumes_to_the_same_bits_in_any_precision(
+    path, saving_always, precision, optimiser
+):
+    engine = Engine(torch.device("cpu"), precision)
+    pixels = torch.randint(0, 256, (48, 16, 16, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+
+    def trained(seed, kill_at=None, checkpoint=None):
+        torch.manual_seed(seed)
+        model = engine.place(CompactResNet(channels=3, classes=4, side=16, widths=(16, 32), blocks=(1, 1)))
+        assert model.stem.weight.is_contiguous(memory_format=engine.layout)
+        steps = 0
+
+        def loss(rows, draw):
+            nonlocal steps
+            if steps == kill_at:
+                killed()
+            steps += 1
+            answers = model(engine.scaled(pixels[rows]))
+            return nn.functional.cross_entropy(answers, rows % 4), answers.detach().mean()
+
+        chosen = settings(optimiser, "cosine", batch=10, epochs=2)
+        train(model, loss, examples=48, settings=chosen, engine=engine, seed=0, checkpoint=checkpoint)
+        assert kill_at is None
+        return steps, model.state_dict()
+
+    _, uninterrupted = trained(0)
+    for kill_at in (1, 5, 9):
+        with pytest.raises(Killed):
+            trained(0, kill_at, Checkpoint(path, "mine"))
+        steps, resumed = trained(7, checkpoint=Checkpoint(path, "mine"))
+        assert steps == 10 - kill_at
+        assert same(uninterrupted, resumed), f"killed in step {kill_at}"
+        path.unlink()
+
+
 def test_a_run_killed_again_and_again_ends_in_the_same_weights(path, saving_always):
     uninterrupted = run(network(), settings(schedule="cosine"))
     for _ in range(STEPS - 1):
@@ -156,6 +195,15 @@ def test_a_budget_of_examples_counts_whatever_the_datas_size(budget, steps):
     chosen = settings(epochs=None, examples=budget)
     run(network(), chosen, seen=seen)
     assert len(seen) == chosen.steps(EXAMPLES) == chosen.steps(10**6) == steps
+
+
+@pytest.mark.parametrize("length", [{"examples": budget} for budget in (1, 3, 4, 7, 8, 100)] + [{"epochs": 2}])
+@pytest.mark.parametrize("batch", [2, 3, 7, 50])
+def test_as_many_examples_are_counted_as_are_trained_on(length, batch):
+    seen = []
+    chosen = settings(**{"epochs": None, "batch": batch, "learning_rate": 1e-3, **length})
+    run(network(), chosen, seen=seen)
+    assert chosen.seen(EXAMPLES) == sum(map(len, seen))
 
 
 def test_adam_steps_are_those_of_keras():
@@ -226,6 +274,37 @@ def test_a_checkpoint_that_does_not_say_where_it_stopped_is_refused(path, step):
     storage.write(path, kind="checkpoint", tensors=tensors, document={**document, "step": step})
     with pytest.raises(BadFile, match="does not fit"):
         run(network(), settings(), checkpoint=Checkpoint(path, "mine"))
+
+
+@pytest.mark.parametrize(
+    ("optimiser", "name", "value"),
+    [
+        ("adam", "exp_avg", np.float32(0)),
+        ("adam", "exp_avg_sq", np.zeros((1, 2), np.float32)),
+        ("adam", "exp_avg", np.zeros((3, 2, 3, 3), np.int64)),
+        ("adam", "step", np.full((3, 2, 3, 3), 9, np.float32)),
+        ("adam", "step", np.uint8(9)),
+        ("adam", "step", np.float32(-1)),
+        ("adam", "step", np.float32(np.nan)),
+        ("sgd", "momentum_buffer", np.float32(0)),
+        ("sgd", "momentum_buffer", np.zeros((3, 2, 3, 3), np.uint8)),
+        ("sgd", "step", np.float32(9)),
+    ],
+)
+def test_an_optimisers_state_that_torch_would_take_and_fail_on_later_is_refused(path, optimiser, name, value):
+    run(network(), settings(optimiser), checkpoint=Checkpoint(path, "mine"))
+    tensors, document = storage.read(path, kind="checkpoint")
+    tensors[f"optimiser/0/{name}"] = value
+    storage.write(path, kind="checkpoint", tensors=tensors, document={**document, "step": 4})
+    with pytest.raises(BadFile, match="does not fit this network: its"):
+        run(network(), settings(optimiser), checkpoint=Checkpoint(path, "mine"))
+
+
+def test_a_checkpoint_says_how_many_seconds_the_fit_has_taken(path):
+    began = time.monotonic() - 1000
+    run(network(), settings(), checkpoint=Checkpoint(path, "mine", began=began))
+    _, document = Checkpoint(path, "mine").load()
+    assert 1000 <= document["seconds"] < 1100
 
 
 def test_what_else_a_checkpoint_keeps_comes_back(path):

@@ -3,7 +3,8 @@
 import logging
 import platform
 import shutil
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,25 +22,45 @@ Precision = Literal["fp32", "bf16"]
 
 @dataclass(frozen=True)
 class Engine:
-    """A device and a precision. The precision is recorded with a fit and kept ever after; the device is not."""
+    """A device, a precision and whether training is compiled. All but the device is recorded with a fit and kept."""
 
     device: torch.device
     precision: Precision
-    compiled: bool = False
+    compiled: bool = False  # the last digits differ from those of eager training
 
     @classmethod
     def choose(cls, device: str = "auto", precision: str = "auto", compiled: bool = False) -> "Engine":
-        """An engine for this machine, `auto` meaning what it is fastest with."""
+        """An engine for this machine, `auto` meaning what it is fastest with; compiled only where that works."""
         place = _device(device)
         if precision not in ("auto", "fp32", "bf16"):
             raise InvalidInput(f'precision must be "auto", "fp32" or "bf16", got {precision!r}')
         fast, _ = fast_precision(place.type)
         chosen: Any = fast if precision == "auto" else precision
-        return cls(place, chosen, compiled)
+        return cls(place, chosen, compiled and _can_compile())
 
-    def autocast(self) -> AbstractContextManager[None]:
-        """A context in which convolutions run in the engine's precision."""
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
+    @contextmanager
+    def autocast(self) -> Iterator[None]:
+        """A context for forward passes, in which convolutions run in the engine's precision."""
+        with self.exact(), torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
+            yield
+
+    @contextmanager
+    def exact(self) -> Iterator[None]:
+        """A context in which float32 is float32 on a GPU too, where torch rounds convolutions to TF32 unless told.
+
+        The switches are the process's and are put back at the end. Backward passes need it around them as well.
+        """
+        if self.device.type != "cuda":
+            yield
+            return
+        before = torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()
+        torch.backends.cudnn.allow_tf32 = False
+        torch.set_float32_matmul_precision("highest")
+        try:
+            yield
+        finally:
+            torch.backends.cudnn.allow_tf32 = before[0]
+            torch.set_float32_matmul_precision(before[1])
 
     def place(self, network: nn.Module) -> nn.Module:
         """The network on the device, laid out as its convolutions like it."""
@@ -47,16 +68,8 @@ class Engine:
 
     def accelerated(self, network: nn.Module) -> nn.Module:
         """The network itself, or its compiled form, which shares its weights."""
-        if not self.compiled:
-            return network
-        works, reason = compiler()
-        if works:
-            works, reason = _compiles()
-        if not works:
-            log.warning("training without torch.compile: %s", reason)
-            return network
         # A static graph per batch shape: a graph for any shape would make results depend on the order of shapes met.
-        return torch.compile(network, dynamic=False)  # type: ignore[return-value]
+        return torch.compile(network, dynamic=False) if self.compiled else network  # type: ignore[return-value]
 
     @property
     def images_per_pass(self) -> int:
@@ -113,6 +126,16 @@ def compiler() -> tuple[bool, str]:
     else:
         found = shutil.which("g++") or shutil.which("clang++") or shutil.which("c++")
     return (True, found) if found else (False, "no C++ compiler on the path")
+
+
+def _can_compile() -> bool:
+    """Whether torch.compile works here; a line in the log says why not."""
+    works, reason = compiler()
+    if works:
+        works, reason = _compiles()
+    if not works:
+        log.warning("training without torch.compile: %s", reason)
+    return works
 
 
 @cache

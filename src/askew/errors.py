@@ -14,6 +14,9 @@ The first sentence of a message says what is wrong and what was given, the rest 
 message on one line and exits with 2; anything that is not an `AskewError` is a bug and shows its traceback.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class AskewError(Exception):
     """The root of what is raised on purpose."""
@@ -49,3 +52,15 @@ class Diverged(AskewError):
 
 class MissingExtra(AskewError, ImportError):
     """A package that this step needs is not installed."""
+
+
+@contextmanager
+def extra_for(steps: str) -> Iterator[None]:
+    """A block that imports what only the extra `fit` brings; without it, one line says which steps need it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in ("torch", "scipy", "sklearn"):
+            raise
+        raise MissingExtra(f"{steps} need {package}: pip install 'askew[fit]'") from error

@@ -50,8 +50,9 @@ class TrainingSettings(BaseModel):
         return (self.epochs or 1) * per_epoch
 
     def seen(self, examples: int) -> int:
-        """How many examples all steps are made of."""
-        return (self.epochs or 1) * examples if self.examples is None else self.examples
+        """How many examples all steps are made of, counting that an epoch's last batch may be a partial one."""
+        epochs, more = divmod(self.steps(examples), math.ceil(examples / self.batch))
+        return epochs * examples + more * self.batch
 
     def learning_rate_at(self, step: int, steps: int) -> float:
         """The learning rate of a step: constant, or falling from its start to 0 along half a cosine."""
@@ -104,6 +105,7 @@ class Checkpoint:
     path: Path
     identity: str
     extra: dict[str, Any] = field(default_factory=dict)
+    began: float = field(default_factory=time.monotonic)  # earlier by what the fit took before it was interrupted
 
     def load(self) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]] | None:
         """The tensors and document of the run to go on with, or None where there is none."""
@@ -123,7 +125,8 @@ class Checkpoint:
         for index, state in optimiser.state_dict()["state"].items():
             tensors |= {f"optimiser/{index}/{name}": torch.as_tensor(value) for name, value in state.items()}
         arrays = {name: value.detach().cpu().numpy() for name, value in tensors.items()}
-        document = {"identity": self.identity, "step": step, **self.extra}
+        seconds = round(time.monotonic() - self.began, 3)
+        document = {"identity": self.identity, "step": step, "seconds": seconds, **self.extra}
         storage.write(self.path, kind="checkpoint", tensors=arrays, document=document)
 
     def restore(self, network: nn.Module, optimiser: torch.optim.Optimizer) -> int:
@@ -175,7 +178,7 @@ def train(
         log.info("continuing from step %d of %d", start, steps)
     pace, saved_at = _Pace("training", steps, start, watch), time.monotonic()
     shuffle = _Shuffle(examples, settings.batch, seed)
-    with _interrupts() as interrupted:
+    with _interrupts() as interrupted, engine.exact():
         for step in range(start, steps):
             for group in optimiser.param_groups:
                 group["lr"] = settings.learning_rate_at(step, steps)
@@ -213,8 +216,13 @@ def _check_state(
     whole = type(step) is int and step >= 0 and state.keys() == (set(range(len(shapes))) if step else set())
     if not whole or any(entry.keys() != names for entry in state.values()):
         raise ValueError("its step or its optimiser's state is not of such a fit")
-    if any(value.shape not in ((), shapes[i]) for i, entry in state.items() for value in entry.values()):
-        raise ValueError("its optimiser's state has other shapes than its network")
+    for index, entry in state.items():
+        for name, value in entry.items():
+            if value.shape != (() if name == "step" else shapes[index]) or not value.is_floating_point():
+                raise ValueError("its optimiser's state does not fit its network")
+            # Adam divides by what its count makes of a power.
+            if name == "step" and not value >= 1:
+                raise ValueError("its optimiser's count of steps is none")
 
 
 def _optimiser(network: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:

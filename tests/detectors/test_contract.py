@@ -1,6 +1,8 @@
 """What every detector promises; a new one is tested by its line in the registry."""
 
+import errno
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -9,11 +11,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import askew
+from askew import engine, storage, training
+from askew.datasets.dataset import DataSet, Split
 from askew.detectors import DETECTORS, detector_class
+from askew.detectors.learning import checkpoint_files
 from askew.errors import BadFile, Diverged, InvalidInput, NoImages, NoThreshold, UnreachableRate, UnreadableImage
 from pictures import drawings, oddities, write_images
 
@@ -74,8 +80,6 @@ def test_same_seed_same_numbers_other_seed_other_numbers(make, fitted):
 
 
 def test_fit_does_not_depend_on_the_global_generators_nor_move_them(make, fitted):
-    import torch
-
     torch.manual_seed(99)
     np.random.seed(99)  # noqa: NPY002
     before = torch.rand(1), np.random.rand()  # noqa: NPY002
@@ -181,6 +185,15 @@ def test_calibrating_leaves_out_images_that_were_learned_from(make, caplog):
         detector.calibrate(NORMALS)
 
 
+def test_calibrating_takes_one_group_per_image(make):
+    detector = make(holdout=0.0, views=64).fit(NORMALS)
+    fresh = drawings(40, seed=9)
+    assert not detector.calibrate(fresh, groups=np.arange(40) // 4).fitted_threshold.exact
+    for wrong in (np.arange(39), []):
+        with pytest.raises(InvalidInput, match=f"one group per image, got {len(wrong)} for 40"):
+            detector.calibrate(fresh, groups=wrong)
+
+
 def test_images_it_was_fitted_on_are_noticed(fitted):
     verdicts = list(fitted.verdicts(np.concatenate([NORMALS[:3], NEW[:3]])))
     assert [verdict.fitted_on for verdict in verdicts] == [True] * 3 + [False] * 3
@@ -225,15 +238,30 @@ def test_a_failed_fit_leaves_no_old_threshold_behind(make):
         detector.predict(NEW)
 
 
-def test_a_loaded_detector_is_the_same_estimator(make, tmp_path):
-    detector = make(views=640, random_state=7).fit(NORMALS[:60])
+@pytest.mark.parametrize(
+    "chosen", [{"holdout": 0.4, "size": "pad"}, {"holdout": 0.0}, {"cross_fit": 2, "false_alarm_rate": 0.07}]
+)
+def test_a_loaded_detector_is_the_same_estimator(make, tmp_path, chosen):
+    rows = NORMALS[:60, 1:15].reshape(60, -1)
+    chosen = {"random_state": 7, "side": 15, "image_shape": (14, 16), "size": "crop", **chosen}
+    detector = make(views=640, **chosen).fit(rows)
     detector.save(tmp_path / "model.safetensors")
     loaded = askew.load(tmp_path / "model.safetensors")
-    again = clone(loaded).fit(NORMALS[:60])
+    assert {name: loaded.get_params()[name] for name in chosen} == chosen
+    again = clone(loaded).fit(rows)
     np.testing.assert_array_equal(again.score_samples(NEW), detector.score_samples(NEW))
+    assert again.training_ == detector.training_.model_copy(update={"seconds": again.training_.seconds})
     fresh = drawings(150, seed=8)
     assert loaded.calibrate(fresh).offset_ == detector.calibrate(fresh).offset_
-    assert loaded.fitted_threshold.false_alarm_rate == 0.01
+    assert loaded.fitted_threshold.false_alarm_rate == chosen.get("false_alarm_rate", 0.01)
+
+
+def test_a_loaded_detector_scores_rows_of_the_shape_it_was_fitted_on(make, tmp_path):
+    rows = NORMALS.reshape(len(NORMALS), -1)
+    detector = make(views=64, image_shape=(16, 16)).fit(rows)
+    detector.save(tmp_path / "model.safetensors")
+    loaded = askew.load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(loaded.score_samples(rows), detector.score_samples(NORMALS))
 
 
 def test_calibrating_counts_repeats_once(make):
@@ -277,6 +305,19 @@ def test_floats_outside_the_unit_range_are_refused(make, fitted, value):
         fitted.score_samples(images)
 
 
+SPLIT = Split(NORMALS, np.zeros(len(NORMALS), np.int64))
+
+
+@pytest.mark.parametrize(
+    "thing", [DataSet.of("x", "X", ["a"], SPLIT, SPLIT), SPLIT, None, 7, {"a": 1}, iter(NORMALS)], ids=type
+)
+def test_what_is_neither_files_nor_an_array_is_refused_in_one_line(make, fitted, thing):
+    of_rows = make(views=64, side=None).fit(np.random.default_rng(0).normal(size=(20, 4)))
+    for call in (make().fit, fitted.score_samples, fitted.calibrate, of_rows.score_samples):
+        with pytest.raises(InvalidInput, match=f"an array, got {type(thing).__name__}; of a data set give the images"):
+            call(thing)
+
+
 def test_too_few_images_are_refused_and_few_are_warned_of(make, caplog):
     with pytest.raises(InvalidInput, match="1 sample"):
         make().fit(NORMALS[:1])
@@ -301,6 +342,133 @@ def test_a_checkpoint_of_another_fit_is_refused(make, tmp_path, monkeypatch):
     assert checkpoint.exists()
     with pytest.raises(BadFile, match="other settings, seed, images"):
         make(checkpoint=str(checkpoint), views=640, random_state=5).fit(NORMALS)
+
+
+@pytest.fixture
+def interrupted(make, monkeypatch, tmp_path):
+    """A function that begins or goes on with a fit of ten steps, stops it in one, and returns its checkpoint."""
+    checkpoint = tmp_path / "fit.checkpoint"
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
+    monkeypatch.setattr(training, "WATCH_SECONDS", -1.0)
+
+    def begin(*, at=5, **parameters):
+        told = 0
+
+        def watch(progress):
+            nonlocal told
+            told += progress.stage == "training"
+            if told == at:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            make(views=640, checkpoint=str(checkpoint), watch=watch, **parameters).fit(NORMALS)
+        return checkpoint
+
+    return begin
+
+
+def assert_same_tensors(one, other):
+    ours, theirs = one._tensors(), other._tensors()
+    assert ours.keys() == theirs.keys()
+    for name, tensor in ours.items():
+        np.testing.assert_array_equal(tensor, theirs[name], err_msg=name)
+
+
+def test_a_fit_is_finished_in_the_precision_it_was_begun_in_wherever_it_is_resumed(make, interrupted, monkeypatch):
+    whole = make(precision="bf16", views=640).fit(NORMALS)
+    monkeypatch.setattr(engine, "fast_precision", lambda device: ("bf16", "of this machine"))
+    checkpoint = interrupted(precision="auto")
+    monkeypatch.setattr(engine, "fast_precision", lambda device: ("fp32", "of that machine"))
+    assert engine.Engine.choose().precision == "fp32"
+    resumed = make(precision="auto", views=640, checkpoint=str(checkpoint)).fit(NORMALS)
+    assert resumed.engine_.precision == "bf16"
+    assert_same_tensors(resumed, whole)
+
+
+def test_a_fit_is_not_finished_in_another_precision_than_it_was_begun_in(make, interrupted):
+    checkpoint = interrupted(precision="bf16")
+    before = checkpoint.read_bytes()
+    with pytest.raises(BadFile, match="was begun in bf16, not in fp32; repeat"):
+        make(precision="fp32", views=640, checkpoint=str(checkpoint)).fit(NORMALS)
+    assert checkpoint.read_bytes() == before
+
+
+def test_a_fit_that_was_begun_compiled_is_finished_so_and_says_so(make, interrupted, monkeypatch, tmp_path):
+    compiled = []
+    monkeypatch.setattr(torch, "compile", lambda network, dynamic: compiled.append(network) or network)
+    monkeypatch.setattr(engine, "_can_compile", lambda: True)
+    checkpoint = interrupted(compiled=True)
+    monkeypatch.setattr(engine, "_can_compile", lambda: False)
+    with pytest.raises(BadFile, match=r"was begun with torch\.compile, which does not work here"):
+        make(compiled=True, views=640, checkpoint=str(checkpoint)).fit(NORMALS)
+    monkeypatch.setattr(engine, "_can_compile", lambda: True)
+    compiled.clear()
+    detector = make(views=640, checkpoint=str(checkpoint)).fit(NORMALS)
+    assert len(compiled) == 1
+    detector.save(tmp_path / "model.safetensors")
+    monkeypatch.setattr(engine, "_can_compile", lambda: pytest.fail("scoring compiles nothing"))
+    loaded = askew.load(tmp_path / "model.safetensors")
+    assert detector.engine_.compiled
+    assert loaded.engine_.compiled
+    assert clone(loaded).compiled
+
+
+def test_a_fit_that_was_begun_uncompiled_is_finished_so(make, interrupted, monkeypatch):
+    monkeypatch.setattr(engine, "_can_compile", lambda: False)
+    checkpoint = interrupted(compiled=True)
+    monkeypatch.setattr(engine, "_can_compile", lambda: True)
+    assert not make(compiled=True, views=640, checkpoint=str(checkpoint)).fit(NORMALS).engine_.compiled
+
+
+@pytest.mark.parametrize(("parts", "moments"), [(0, (5, 3)), (2, (5, 9))])
+def test_the_seconds_of_a_fit_are_those_of_all_its_legs(make, interrupted, parts, moments):
+    for leg, at in enumerate(moments):
+        checkpoint = interrupted(cross_fit=parts, at=at)
+        file = checkpoint_files(checkpoint)[-1]
+        tensors, document = storage.read(file, kind="checkpoint")
+        assert 1000 * leg < document["seconds"] < 1000 * leg + 500
+        document["seconds"] += 1000
+        storage.write(file, kind="checkpoint", tensors=tensors, document=document)
+    detector = make(views=640, cross_fit=parts, checkpoint=str(checkpoint)).fit(NORMALS)
+    assert 2000 < detector.training_.seconds < 2500
+
+
+def no_room(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_disk_that_fills_up_in_training_costs_the_checkpoint_and_not_the_fit(make, interrupted, monkeypatch, caplog):
+    whole = make(views=640).fit(NORMALS)
+    checkpoint = interrupted()
+    before = checkpoint.read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", no_room)
+        detector = make(views=640, checkpoint=str(checkpoint)).fit(NORMALS)
+    assert "without a checkpoint" in caplog.text
+    assert "No space left on device" in caplog.text
+    assert_same_tensors(detector, whole)
+    assert checkpoint.read_bytes() == before
+    assert [path.name for path in checkpoint.parent.iterdir()] == [checkpoint.name]
+
+
+def test_a_disk_that_is_full_when_the_model_is_written_loses_neither_the_old_one_nor_the_checkpoint(
+    make, monkeypatch, tmp_path
+):
+    checkpoint, model = tmp_path / "fit.checkpoint", tmp_path / "model.safetensors"
+    model.write_bytes(b"precious")
+    detector = make(views=640, checkpoint=str(checkpoint)).fit(NORMALS)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", no_room)
+        with pytest.raises(BadFile, match=r"model\.safetensors: cannot be written: No space left on device$"):
+            detector.save(model)
+    assert model.read_bytes() == b"precious"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fit.checkpoint", "model.safetensors"]
+    # With room again, nothing needs to be learned again.
+    told = []
+    make(views=640, checkpoint=str(checkpoint), watch=told.append).fit(NORMALS).save(model)
+    assert "training" not in {progress.stage for progress in told}
+    np.testing.assert_array_equal(askew.load(model).score_samples(NEW), detector.score_samples(NEW))
+    assert not checkpoint.exists()
 
 
 KILLED = """

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import askew
-from askew.detectors.presets import PRESETS, GeometricSettings, preset
+from askew.detectors.presets import PRESETS, GeometricSettings, TransformChoice, preset
 from askew.errors import InvalidInput
 from askew.geometry import TransformSet, fit_dirichlet
 from askew.networks import CompactSettings
@@ -103,6 +103,15 @@ def test_own_transforms_are_used_and_kept(tmp_path):
     np.testing.assert_array_equal(loaded.score_samples(NORMALS), detector.score_samples(NORMALS))
     with pytest.raises(InvalidInput, match="side of 16"):
         askew.GeometricDetector(transforms=transforms, side=24).fit(NORMALS)
+
+
+@pytest.mark.parametrize("question", ["transform", "factors"])
+def test_a_set_of_one_transform_is_refused_for_nothing_could_be_learned(tiny_settings, question):
+    alone = TransformChoice(flips=(False,), shifts=(0,), turns=(0,))
+    settings = tiny_settings.model_copy(update={"transforms": alone, "question": question})
+    for chosen in ({"preset": settings}, {"transforms": TransformSet(16), "views": 128}):
+        with pytest.raises(InvalidInput, match="one transform leaves nothing to recognise; give two or more"):
+            askew.GeometricDetector(side=16, **chosen).fit(NORMALS)
 
 
 def test_classes_symmetric_under_a_transform_are_named(tiny_settings):

@@ -152,3 +152,33 @@ def test_answers_of_another_shape_are_refused(rows):
 def test_answers_that_are_no_log_probabilities_are_refused(value):
     with pytest.raises(InvalidInput, match="NaN or plus infinity"):
         fit_dirichlet(np.array([[value, 0.0]]))
+
+
+@pytest.mark.parametrize("rows", [np.full((3, 4), 1000.0), np.full((3, 4), 0.25), np.array([[0.0, 0.01]])])
+def test_logits_and_probabilities_are_not_taken_for_their_logarithms(rows):
+    with pytest.raises(InvalidInput, match=r"are 0 or less, got .* take log_softmax"):
+        fit_dirichlet(rows)
+    with pytest.raises(InvalidInput, match="are 0 or less"):
+        fit_dirichlet_moments(np.full(rows.shape[1], 0.25), rows.mean(axis=0))
+
+
+@pytest.mark.parametrize(
+    ("mean", "mean_log", "words"),
+    [
+        ([1.0], [0.0], r"k >= 2, got \(1,\) and \(1,\)"),
+        (1.0, 0.0, r"k >= 2, got \(\)"),
+        ([0.5, 0.5], [-1.0, -1.0, -1.0], "k >= 2"),
+        ([0.5, np.nan], [-1.0, -1.0], "between 0 and 1"),
+        ([0.5, 7.0], [-1.0, -1.0], "between 0 and 1"),
+        ([-0.5, 0.5], [-1.0, -1.0], "between 0 and 1"),
+        ([0.5, 0.5], [-1.0, np.nan], "NaN"),
+    ],
+)
+def test_means_of_no_answers_are_refused(mean, mean_log, words):
+    with pytest.raises(InvalidInput, match=words):
+        fit_dirichlet_moments(np.array(mean), np.array(mean_log))
+
+
+def test_lists_of_numbers_are_arrays():
+    rows = log_softmax(np.random.default_rng(0).normal(size=(9, 5)))
+    np.testing.assert_array_equal(fit_dirichlet(rows.tolist()), fit_dirichlet(rows))

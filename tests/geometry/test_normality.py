@@ -105,3 +105,21 @@ def test_shapes_that_do_not_agree_are_refused():
 def test_answers_that_are_not_numbers_are_refused():
     with pytest.raises(InvalidInput, match="NaN"):
         dirichlet_normality(np.full((1, 2, 2), np.nan), np.ones((2, 2)))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 0.0, -1.0])
+def test_alphas_that_no_dirichlet_has_are_refused(value):
+    with pytest.raises(InvalidInput, match="positive and finite"):
+        dirichlet_normality(np.full((1, 2, 2), -1.0), np.array([[1.0, 1.0], [1.0, value]]))
+
+
+def test_logits_are_not_taken_for_log_probabilities():
+    for score in (simplified_normality, lambda answers: dirichlet_normality(answers, np.ones((2, 2)))):
+        with pytest.raises(InvalidInput, match="are 0 or less, got 5"):
+            score(np.array([[[5.0, -5.0], [0.0, -1.0]]]))
+
+
+def test_lists_of_numbers_are_arrays():
+    answers, alphas = random_answers(3, 4, 4), np.full((4, 4), 2.0)
+    scores = dirichlet_normality(answers.tolist(), alphas.tolist())
+    np.testing.assert_array_equal(scores, dirichlet_normality(answers, alphas))

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import references
+from askew import geometry
 from askew.errors import InvalidInput
 from askew.geometry import Transform, TransformSet
 from goldens import golden
@@ -111,6 +112,18 @@ def test_a_view_only_moves_pixels_and_a_shift_brings_in_mirrored_ones(transforms
     for sources, transform in zip(transforms.table, transforms.transforms, strict=True):
         if not transform.row_shift and not transform.column_shift:
             assert len(set(sources.tolist())) == transforms.side**2
+
+
+def test_the_papers_set_goes_up_to_the_largest_side_that_images_are_brought_to(monkeypatch):
+    monkeypatch.setattr(geometry.transforms, "_TABLES", {})  # what is made for this test goes with it
+    transforms, pixels = TransformSet.paper(1024), image(1024, channels=1)
+    assert transforms.table.nbytes == 4 * 72 * 1024**2
+    (fast,) = transforms.view(torch.from_numpy(pixels[None]), torch.tensor([71]))
+    flip, row_shift, column_shift, turn = transforms.transforms[71]
+    moved = np.roll(pixels[:, ::-1] if flip else pixels, (-row_shift, -column_shift), axis=(0, 1))
+    inside = slice(0, 1024 - row_shift), slice(0, 1024 - column_shift)
+    unturned = np.rot90(fast.numpy(), -turn)
+    np.testing.assert_array_equal(unturned[inside], moved[inside])
 
 
 def test_equal_sets_are_equal_and_hash_alike():

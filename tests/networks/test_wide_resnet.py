@@ -51,6 +51,23 @@ def test_answers_equal_the_authors_program(name):
     np.testing.assert_allclose(softmax(network, arrays["input"]), arrays["softmax_eval"], atol=1e-5)
 
 
+@pytest.mark.parametrize(("depth", "width", "side", "channels"), [(10, 1, 32, 3), (16, 1, 64, 1), (10, 2, 32, 1)])
+def test_answers_equal_a_network_of_loops(depth, width, side, channels):
+    torch.manual_seed(0)
+    network = WideResNet(channels=channels, classes=7, depth=depth, width=width, side=side).eval()
+    for name, values in network.state_dict().items():
+        if name.endswith((".bias", "running_mean")):
+            nn.init.normal_(values)
+        elif "norm" in name and values.is_floating_point():
+            nn.init.uniform_(values, 0.5, 2)
+    image = torch.rand(1, channels, side, side) * 2 - 1
+    arrays = {name: values.double().numpy() for name, values in network.state_dict().items()}
+    slow = references.wide_residual_network(image[0].double().numpy(), arrays, blocks=(depth - 4) // 6)
+    with torch.inference_mode():
+        fast = network(image)[0].numpy()
+    np.testing.assert_allclose(fast, slow, rtol=1e-4, atol=1e-4 * np.abs(slow).max())
+
+
 def test_three_training_steps_equal_the_authors_program():
     network, arrays = golden_network("wrn_10_4_32x32x3")
     images, labels = torch.from_numpy(arrays["train_input"]), torch.from_numpy(arrays["train_labels"])

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from askew.detectors.files import load, read_model
-from askew.errors import BadFile, MissingExtra
+from askew.errors import BadFile, extra_for
 
 if TYPE_CHECKING:
     from askew.detectors.contract import Detector
@@ -19,9 +19,5 @@ def detector_class(kind: str) -> "type[Detector]":
     if kind not in DETECTORS:
         raise BadFile(f"there is no detector {kind!r} in this askew; known are {', '.join(DETECTORS)}")
     module, name = DETECTORS[kind]
-    try:
+    with extra_for("fitting and scoring"):
         return getattr(import_module(module), name)  # type: ignore[no-any-return]
-    except ModuleNotFoundError as error:
-        if error.name not in ("torch", "scipy", "sklearn"):
-            raise
-        raise MissingExtra(f"fitting and scoring need {error.name}: pip install 'askew[fit]'") from error

@@ -26,12 +26,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from askew import threshold
 from askew.detectors.effort import Effort
-from askew.detectors.features import FeatureLayout, are_features
+from askew.detectors.features import FeatureLayout, are_features, check_kind
 from askew.detectors.files import Arrays, TrainingRecord, write_model
-from askew.detectors.holdout import HoldOut, Rate
-from askew.detectors.learning import Run, checkpoint_files, checkpoint_for, identity_of, precision_begun_in
+from askew.detectors.holdout import HoldOut, Rate, say_what_is_supported
+from askew.detectors.learning import Run, checkpoint_files, checkpoint_for, identity_of, taken_up
 from askew.detectors.verdicts import Verdict, are_among, verdicts_of
-from askew.engine import Engine
 from askew.errors import Diverged, InvalidInput, NoThreshold, UnreadableImage
 from askew.images import (
     Batch,
@@ -84,9 +83,8 @@ class Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         for learned in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, learned)  # a fit that fails must not leave the last one's threshold behind
         self.settings_ = self._resolved()
-        self.engine_ = Engine.choose(self.device, self.precision, self.compiled)
-        if self.precision == "auto" and (begun_in := precision_begun_in(self.checkpoint)):
-            self.engine_ = Engine.choose(self.device, begun_in, self.compiled)
+        self.engine_, spent = taken_up(self.checkpoint, self.device, self.precision, self.compiled)
+        began = time.monotonic() - spent  # as if it had never been interrupted
         seed = self._seed()
         normals = self._read_normals(X)
         groups = normals.groups_for(groups)
@@ -99,17 +97,17 @@ class Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             cross_fit=self.cross_fit,
             draw=np.random.default_rng(seed),
         )
-        began, images = time.monotonic(), normals.images
+        images = normals.images
         # In units of each fit's own spread: scores of different fits have different scales.
         standard = np.empty(len(images))
         for number, part in enumerate(plan.parts, 1):
             fold, rest = copy.copy(self), np.delete(images, part, axis=0)
-            fold._learn_from(rest, seed + number, f".part-{number}")
+            fold._learn_from(rest, seed + number, began, f".part-{number}")
             centre, spread = fold._scale(rest)
             standard[part] = (
                 fold._score(images[part], f"scoring part {number} of {len(plan.parts)}") - centre
             ) / spread
-        self._learn_from(images[plan.learned_on], seed)
+        self._learn_from(images[plan.learned_on], seed, began)
         self.threshold_: threshold.Threshold | None = None
         if len(plan.kept):
             if plan.parts:
@@ -132,6 +130,7 @@ class Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             fingerprint=hashlib.sha256(np.sort(normals.fingerprints).tobytes()).hexdigest(),
             random_state=int(self.random_state) if isinstance(self.random_state, int | np.integer) else None,
             wanted_rate=self.false_alarm_rate,
+            holdout=None if self.holdout is None else float(self.holdout),
             weaknesses=tuple(weaknesses),
         )
         self.fingerprints_ = np.unique(normals.fingerprints)
@@ -147,6 +146,7 @@ class Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     def _read_normals(self, X: Any) -> Normals:
         """The images to fit on, all of one size, and a word on what was found."""
         self.features_: FeatureLayout | None = None
+        check_kind(X)
         if are_features(X, self.image_shape):
             rows = validate_data(self, X, dtype=np.float64)
             self.features_ = FeatureLayout.of(rows)
@@ -161,14 +161,14 @@ class Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             log.log(logging.WARNING if line.startswith("warning:") else logging.INFO, "%s", line)
         return normals
 
-    def _learn_from(self, images: NDArray[np.uint8], seed: int, part: str = "") -> None:
+    def _learn_from(self, images: NDArray[np.uint8], seed: int, began: float, part: str = "") -> None:
         """Build and train from scratch, or on from the checkpoint of the same fit."""
         checkpoint = None
         if self.checkpoint is not None:
             shared = {field.name for field in fields(Detector)} | {"preset", "views"}  # those two are in the settings
             own = {name: value for name, value in self.get_params(deep=False).items() if name not in shared}
             identity = identity_of(self.kind, self.settings_.model_dump_json(), own, images, seed)
-            checkpoint = checkpoint_for(self.checkpoint, part, identity, self.engine_)
+            checkpoint = checkpoint_for(self.checkpoint, part, identity, self.engine_, began)
         side, channels = images.shape[2:]
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
@@ -260,28 +260,44 @@ class Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "policy_")
         source = self._source(X, role="normal")
         groups = source.groups if groups is None else list(groups)
+        if groups is not None and len(groups) != len(source):
+            raise InvalidInput(f"groups must name one group per image, got {len(groups):,} for {len(source):,}")
+        rate = self.false_alarm_rate if false_alarm_rate is None else false_alarm_rate
+        if rate != "auto":
+            threshold.check_rate(rate, len(source))  # before hours of scoring, not after
+        for note in source.notes:
+            log.info("%s", note)
+        report = reporter("scoring normals", self.watch)
         scores: dict[int, float] = {}
-        unread, seen, first_error = 0, 0, ""
+        done, unread, seen, first_error = 0, 0, 0, ""
         for _, normality, batch in self._scored(source):
             marks = fingerprints(batch.images)
             known = are_among(marks, self.fingerprints_)
             seen += int(known.sum())
             unread += len(batch.errors)
-            first_error = first_error or next((reason for _, reason in batch.errors), "")
+            if batch.errors and not first_error:
+                index, reason = batch.errors[0]
+                first_error = f"{printable(source.names[index])}: {reason}"
             scores |= {int(mark): -n for mark, n, old in zip(marks, normality.tolist(), known, strict=True) if not old}
-        if unread:
-            log.warning("%d images cannot be read, the first: %s", unread, first_error)
-        if seen:
-            log.warning("%d images were used in fitting and are left out of the calibration", seen)
+            done += len(batch.indexes) + len(batch.errors)
+            report(done, len(source))
+        left_out = [f"{unread:,} images cannot be read, the first: {first_error}"] if unread else []
+        left_out += [f"{seen:,} images were used in fitting"] if seen else []
         if not scores:
-            raise InvalidInput(f"none of the {len(source)} images can calibrate: unreadable or used in fitting")
-        rate = self.false_alarm_rate if false_alarm_rate is None else false_alarm_rate
+            raise InvalidInput(
+                f"none of the {len(source):,} images can calibrate: {'; '.join(left_out)}; give other normal images"
+            )
+        for line in left_out:
+            log.warning("left out of the calibration: %s", line)
+        if rate == "auto":
+            say_what_is_supported(len(scores))
         self.threshold_ = threshold.calibrate(np.array(list(scores.values())), rate, exact=groups is None)
         return self
 
     def _source(self, X: Any, role: Literal["normal", "all"] = "all") -> ImageSource:
         """What is to be scored, as images of the kind that was fitted on."""
         check_is_fitted(self, "policy_")
+        check_kind(X)
         if self.features_ is not None and not isinstance(X, ImageSource):
             X = self.features_.images(validate_data(self, X, dtype=np.float64, reset=False))
         return open_images(X, image_shape=self.image_shape, role=role)

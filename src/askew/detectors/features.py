@@ -11,9 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from askew.errors import InvalidInput
 from askew.images import ImageSource
 
 SMALLEST_SIDE = 8
+
+
+def check_kind(X: Any) -> None:
+    """Raise InvalidInput where X is neither files nor numbers: scikit-learn and numpy would only miss an array."""
+    if isinstance(X, str | bytes | os.PathLike | ImageSource | list | tuple):
+        return
+    if not hasattr(X, "shape") and not hasattr(X, "__array__"):
+        raise InvalidInput(
+            f"images are files, folders or an array, got {type(X).__name__}; "
+            "of a data set give the images, such as data.train.images"
+        )
 
 
 def are_features(X: Any, image_shape: tuple[int, ...] | None) -> bool:

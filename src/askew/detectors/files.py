@@ -2,8 +2,9 @@
 
 import os
 import platform
+from dataclasses import replace
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,7 @@ class TrainingRecord(BaseModel):
     fingerprint: str  # of the set of images, in any order
     random_state: int | None  # None: it was a generator
     wanted_rate: float | Literal["auto"]
+    holdout: float | None = None  # the share asked for; None: the settings'
     weaknesses: tuple[str, ...] = ()
 
 
@@ -45,8 +47,10 @@ class ModelRecord(BaseModel):
     detector: str
     settings: dict[str, Any]
     precision: Literal["fp32", "bf16"]
+    compiled: bool = False
     policy: SizePolicy
     features: FeatureLayout | None = None
+    image_shape: tuple[Annotated[int, Field(ge=1)], ...] | None = Field(default=None, min_length=2, max_length=3)
     false_alarm_rate: float | None = Field(gt=0, lt=1)
     exact: bool
     training: TrainingRecord
@@ -61,8 +65,10 @@ def write_model(path: str | os.PathLike[str], detector: "Detector") -> None:
         detector=detector.kind,
         settings=detector.settings_.model_dump(mode="json"),
         precision=detector.engine_.precision,
+        compiled=detector.engine_.compiled,
         policy=detector.policy_,
         features=detector.features_,
+        image_shape=detector.image_shape,
         false_alarm_rate=None if line is None else line.false_alarm_rate,
         exact=line is None or line.exact,
         training=detector.training_,
@@ -96,11 +102,13 @@ def read_model(path: str | os.PathLike[str]) -> tuple[Arrays, ModelRecord, Thres
 def load(path: str | os.PathLike[str], *, device: str = "auto") -> "Detector":
     """The detector saved in a model file, giving the scores it gave when it was saved."""
     from askew.detectors import detector_class
-    from askew.engine import Engine
 
     tensors, record, line = read_model(path)
-    detector = detector_class(record.detector)(device=device, precision=record.precision)
-    detector.engine_ = Engine.choose(device, record.precision)
+    kind = detector_class(record.detector)  # or a word on what is not installed, before torch is needed
+    from askew.engine import Engine
+
+    detector = kind(device=device, precision=record.precision, compiled=record.compiled)
+    detector.engine_ = replace(Engine.choose(device, record.precision), compiled=record.compiled)
     try:
         detector.settings_ = detector.Settings.model_validate(record.settings)
         detector.policy_, detector.features_, detector.training_ = record.policy, record.features, record.training
@@ -113,6 +121,8 @@ def load(path: str | os.PathLike[str], *, device: str = "auto") -> "Detector":
             false_alarm_rate=record.training.wanted_rate,
             side=None if record.features else record.policy.side,
             size=record.policy.fit,
+            image_shape=record.image_shape,
+            holdout=record.training.holdout,
             cross_fit=record.training.cross_fit,
             random_state=record.training.random_state,
         )

@@ -55,6 +55,8 @@ class GeometricDetector(Detector):
         self.transforms_ = self.transforms or settings.transforms.at(side)
         if self.transforms_.side != side:
             raise InvalidInput(f"the transforms are for a side of {self.transforms_.side}, the images have {side}")
+        if len(self.transforms_) < 2:
+            raise InvalidInput("one transform leaves nothing to recognise; give two or more, such as all four turns")
         self.questions_ = SelfLabels(self.transforms_, settings.question)
         classes = sum(self.questions_.classes)
         self.network_ = settings.network_for(side).build(channels=channels, classes=classes, side=side)
@@ -129,8 +131,7 @@ class GeometricDetector(Detector):
         views, settings = len(self.transforms_), self.settings_
         trained = settings.training.seen(images * views)
         answered = min(images, settings.alpha_images or images) * views
-        macs = (TRAINING_FACTOR * trained + answered) * per_view
-        return Effort(trained + answered, macs, views, views * per_view)
+        return Effort(trained + answered, (TRAINING_FACTOR * trained + answered) * per_view, views, views * per_view)
 
     def _tensors(self) -> Arrays:
         return weights_of(self.network_) | alphas_by_name(self.questions_, self.alphas_)

@@ -66,7 +66,7 @@ class HoldOut:
         _, chosen = threshold.split_holdout(len(distinct), size, draw, units)
         kept = distinct[chosen]
         if rate == "auto":
-            _say_what_is_supported(len(kept))
+            say_what_is_supported(len(kept))
         else:
             threshold.check_rate(rate, len(kept))  # whole groups can make the hold-out smaller than was asked
         return cls(everything[~np.isin(together, together[kept])], kept, exact=groups is None)
@@ -109,7 +109,8 @@ def _together(fingerprints: NDArray[np.uint64], groups: Sequence[Any] | None) ->
     return np.array([root(number) for number in numbers.tolist()], dtype=np.int64)
 
 
-def _say_what_is_supported(kept: int) -> None:
+def say_what_is_supported(kept: int) -> None:
+    """Tell of the rate that `auto` becomes where there are too few images for the wanted one."""
     if threshold.smallest_rate(kept) > WANTED_RATE:
         log.info(
             "%d held-out images support a false-alarm rate of %.2g %% at the least, so that is the rate; 1 %% takes %d",

@@ -13,6 +13,7 @@ from torch import nn
 
 from askew import __version__, storage
 from askew.engine import Engine
+from askew.errors import BadFile
 from askew.training import Checkpoint, Loss, TrainingSettings, Watch, train
 
 
@@ -47,21 +48,39 @@ def checkpoint_files(checkpoint: str | Path) -> list[Path]:
     return [path, *parts] if path.exists() else parts
 
 
-def checkpoint_for(checkpoint: str, part: str, identity: str, engine: Engine) -> Checkpoint:
-    """The checkpoint of one pass, which records the precision it is computed in."""
-    return Checkpoint(Path(f"{checkpoint}{part}"), identity, {"precision": engine.precision})
+def checkpoint_for(checkpoint: str, part: str, identity: str, engine: Engine, began: float) -> Checkpoint:
+    """The checkpoint of one pass of a fit that began then, which records what it is computed with."""
+    how = {"precision": engine.precision, "compiled": engine.compiled}
+    return Checkpoint(Path(f"{checkpoint}{part}"), identity, how, began)
 
 
-def precision_begun_in(checkpoint: str | None) -> str | None:
-    """The precision an interrupted fit is to be finished in, wherever it is resumed; None where there is none."""
-    for file in checkpoint_files(checkpoint) if checkpoint else ():
-        precision = storage.read(file, kind="checkpoint")[1].get("precision")
-        return precision if precision in ("fp32", "bf16") else None
-    return None
+def taken_up(checkpoint: str | None, device: str, precision: str, compiled: bool) -> tuple[Engine, float]:
+    """The engine to fit on, and the seconds that the fit took before it was interrupted.
+
+    A fit is finished as it was begun, wherever it is resumed: another precision, compiled or not, gives other numbers.
+    """
+    files = checkpoint_files(checkpoint) if checkpoint else []
+    if not files:
+        return Engine.choose(device, precision, compiled), 0.0
+    documents = [storage.read(file, kind="checkpoint")[1] for file in files]
+    begun_in, was_compiled = documents[0].get("precision"), documents[0].get("compiled") is True
+    if precision not in ("auto", begun_in):
+        raise BadFile(
+            f"{files[0]} was begun in {begun_in}, not in {precision}; "
+            "repeat that fit exactly to continue it, or delete the file to start again"
+        )
+    engine = Engine.choose(device, str(begun_in), was_compiled)
+    if engine.compiled != was_compiled:
+        raise BadFile(
+            f"{files[0]} was begun with torch.compile, which does not work here; "
+            "continue it where it does, or delete the file to start again"
+        )
+    seconds = [document.get("seconds") for document in documents]
+    return engine, max((float(value) for value in seconds if isinstance(value, int | float)), default=0.0)
 
 
 def identity_of(kind: str, settings: str, own: dict[str, Any], images: NDArray[np.uint8], seed: int) -> str:
-    """A digest of all that decides the outcome of learning, but for the precision, which the checkpoint keeps.
+    """A digest of all that decides the outcome of learning, but for what the checkpoint keeps of the engine.
 
     `own` are the detector's own parameters: those that all detectors share show in the images and the seed.
     """

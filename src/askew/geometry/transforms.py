@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Images = TypeVar("Images", NDArray[np.uint8], "torch.Tensor")
 
-MOST_PIXELS: Final = 2**26  # of all views of one image: a 512 MiB index table
+MOST_PIXELS: Final = 72 * 1024**2  # of all views of one image, the paper's at the largest side: a 288 MiB index table
 MOST_VALUES: Final = 64  # of one factor
 FACTORS: Final = ("flip", "row_shift", "column_shift", "turn")
 
@@ -100,9 +100,9 @@ class TransformSet:
         return np.array(list(product(*counts)), dtype=np.int64)
 
     @cached_property
-    def table(self) -> NDArray[np.int64]:
+    def table(self) -> NDArray[np.int32]:
         """[t, side * side]: the flat index of the source pixel of every pixel of every view."""
-        pixels = np.arange(self.side * self.side).reshape(self.side, self.side)
+        pixels = np.arange(self.side * self.side, dtype=np.int32).reshape(self.side, self.side)
         return np.stack([_view(pixels, transform).ravel() for transform in self.transforms])
 
     def apply(self, images: Images) -> Images:
@@ -118,7 +118,7 @@ class TransformSet:
     def view(self, images: "torch.Tensor", transforms: "torch.Tensor") -> "torch.Tensor":
         """[n, h, w, c]: image i under transform `transforms[i]`."""
         n, height, width, channels = _checked_shape(images, self.side)
-        sources = table_on(self, images.device)[transforms]
+        sources = table_on(self, images.device)[transforms].long()
         flat = images.reshape(n, height * width, channels)
         gathered = flat.gather(1, sources[:, :, None].expand(-1, -1, channels))
         return gathered.view(n, height, width, channels)

@@ -1,14 +1,19 @@
 """What is trained. Each network has frozen settings that build it, so a model file can name it without running code."""
 
-from typing import Annotated, Literal, Self
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from torch import nn
 
-from askew.networks.compact import CompactResNet
-from askew.networks.cost import TRAINING_FACTOR, multiply_accumulates
-from askew.networks.weights import set_weights, weights_of
-from askew.networks.wide_resnet import WideResNet
+from askew.errors import extra_for
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from askew.networks.compact import CompactResNet
+    from askew.networks.cost import TRAINING_FACTOR, multiply_accumulates
+    from askew.networks.weights import set_weights, weights_of
+    from askew.networks.wide_resnet import WideResNet
 
 __all__ = [
     "TRAINING_FACTOR",
@@ -22,6 +27,24 @@ __all__ = [
     "weights_of",
 ]
 
+_HOMES = {
+    "TRAINING_FACTOR": "cost",
+    "CompactResNet": "compact",
+    "WideResNet": "wide_resnet",
+    "multiply_accumulates": "cost",
+    "set_weights": "weights",
+    "weights_of": "weights",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded on first use: settings can be read, and what is missing be named, without torch.
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    with extra_for("networks"):
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
 # Bounds keep a hostile model file from asking for a network that does not fit in memory.
 Width = Annotated[int, Field(ge=1, le=2048)]
 
@@ -34,8 +57,10 @@ class WideResNetSettings(BaseModel):
     depth: int = Field(ge=10, le=100)
     width: int = Field(ge=1, le=32)
 
-    def build(self, *, channels: int, classes: int, side: int) -> nn.Module:
+    def build(self, *, channels: int, classes: int, side: int) -> "nn.Module":
         """A freshly initialised network."""
+        from askew.networks.wide_resnet import WideResNet
+
         return WideResNet(channels=channels, classes=classes, depth=self.depth, width=self.width, side=side)
 
 
@@ -53,8 +78,10 @@ class CompactSettings(BaseModel):
             raise ValueError(f"every stage needs a width and a count of blocks, got {self.widths} and {self.blocks}")
         return self
 
-    def build(self, *, channels: int, classes: int, side: int) -> nn.Module:
+    def build(self, *, channels: int, classes: int, side: int) -> "nn.Module":
         """A freshly initialised network."""
+        from askew.networks.compact import CompactResNet
+
         return CompactResNet(channels=channels, classes=classes, side=side, widths=self.widths, blocks=self.blocks)
 
 
