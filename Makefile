@@ -16,6 +16,7 @@ check: setup  ## style, types, and pages that are generated
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python docs/make_cli_page.py --check
+	$(BIN)/python docs/make_results_page.py --check
 
 test: setup  ## the whole suite
 	$(BIN)/python -m pytest -n 2
@@ -28,6 +29,7 @@ demo: setup  ## the whole product on the data in the package
 
 docs: setup  ## write the pages that are generated
 	$(BIN)/python docs/make_cli_page.py
+	$(BIN)/python docs/make_results_page.py
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

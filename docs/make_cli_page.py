@@ -14,7 +14,7 @@ HEAD = """\
 This page is what the command says of itself; `make docs` writes it.
 
 Exit codes: 0 done; 1 an anomaly was found and `--fail-on-anomaly` was given; 2 something the user can mend, told on one
-line; 130 interrupted.
+line; 70 a bug, with its traceback; 130 interrupted.
 """
 
 

@@ -142,3 +142,11 @@ def test_forward_passes_are_exact_whoever_makes_them(monkeypatch, loose_arithmet
 def test_the_switches_are_left_alone_on_a_cpu(loose_arithmetic):
     with Engine(CPU, "fp32").exact():
         assert arithmetic() == (True, "high")
+
+
+def test_large_images_go_through_in_pieces_and_usual_ones_in_one():
+    engine = Engine(torch.device("cpu"), "fp32")
+    for side, counts in ((32, [72]), (128, [72]), (256, [18] * 4), (1024, [1] * 72)):
+        views = torch.zeros(1, dtype=torch.uint8).expand(72, side, side, 1)
+        pieces = [tuple(piece.shape) for piece in engine.pieces(views)]
+        assert pieces == [(count, 1, side, side) for count in counts]

@@ -245,6 +245,12 @@ def test_the_description_says_what_can_be_trusted():
     assert "from 1 held-out normal image, 2.5 %" in calibrate([1.0]).describe()
 
 
+def test_a_rate_that_nobody_asked_for_is_not_called_wanted():
+    assert calibrate(np.arange(60.0)).describe().startswith("false-alarm rate 1.63934 % supported; from 60 ")
+    assert calibrate(np.arange(99.0)).describe().startswith("false-alarm rate 1 % wanted; ")
+    assert calibrate(np.arange(60.0), 0.05).describe().startswith("false-alarm rate 5 % wanted; ")
+
+
 # Which images to hold out
 
 

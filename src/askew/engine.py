@@ -76,6 +76,12 @@ class Engine:
         """How many images' views go through the network at once: one fills a CPU, a GPU wants more."""
         return 1 if self.device.type == "cpu" else 16
 
+    def pieces(self, views: Tensor) -> Iterator[Tensor]:
+        """The views uint8 [n, h, w, c], scaled: those of usual sides all at once, large ones as memory allows."""
+        step = max(1, 72 * self.images_per_pass * 128**2 // (views.shape[1] * views.shape[2]))
+        for start in range(0, len(views), step):
+            yield self.scaled(views[start : start + step])
+
     def scaled(self, views: Tensor) -> Tensor:
         """uint8 [n, h, w, c] to float32 [n, c, h, w] in [-1, 1]."""
         x = views.permute(0, 3, 1, 2).to(torch.float32, memory_format=self.layout)
@@ -93,7 +99,7 @@ def _device(name: str) -> torch.device:
             device = torch.device(name)
             torch.empty(1, device=device)
         except (RuntimeError, AssertionError, NotImplementedError, TypeError, ImportError, AttributeError) as error:
-            reason = str(error).splitlines()[0]
+            reason = str(error).splitlines()[0].partition(". ")[0][:120]
             raise InvalidInput(f"device {name!r} cannot be used here ({reason}); choose auto or cpu") from error
         if device.type == "meta":
             raise InvalidInput("device 'meta' computes nothing; choose auto or cpu")

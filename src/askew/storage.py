@@ -47,7 +47,7 @@ _DTYPES = {
     "F64": np.dtype("<f8"),
 }
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
-_DEVICE_REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+DEVICE_REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # a full disk, a limit, or a broken one
 
 
 class _Span(NamedTuple):
@@ -158,7 +158,7 @@ def atomic_file(path: AnyPath) -> Iterator[BinaryIO]:
         with suppress(OSError):
             partial.unlink()
         # The block may fail to open something of its own: that is its caller's error, not this file's.
-        if isinstance(error, OSError) and (error.filename == str(partial) or error.errno in _DEVICE_REFUSED):
+        if isinstance(error, OSError) and (error.filename == str(partial) or error.errno in DEVICE_REFUSED):
             raise BadFile(f"{_shown(path)}: cannot be written: {error.strerror or error}") from error
         raise
     _sync_folder(target.parent)

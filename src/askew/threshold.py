@@ -98,13 +98,16 @@ class Threshold:
         return Threshold(self.calibration, rate, self.exact)
 
     def describe(self) -> str:
-        """One line that a person can trust: what was wanted, what to expect, and on which condition."""
+        """One line that a person can trust: what was wanted or is supported, what to expect, and on which condition."""
         low, high = (_percent(end) for end in self.interval())
         images = "1 held-out normal image" if self.n == 1 else f"{self.n:,} held-out normal images"
         about = "" if self.exact else "approximate "
+        # Nobody wants the rate that `auto` falls back on: it is what so few images can support.
+        fallen_back = self.false_alarm_rate == smallest_rate(self.n) > _AUTO_RATE
         return (
-            f"false-alarm rate {100 * self.false_alarm_rate:g} % wanted; from {images}, {low} to {high} to be expected "
-            f"({about}95 % interval), as long as new normal images resemble the held-out ones"
+            f"false-alarm rate {100 * self.false_alarm_rate:g} % {'supported' if fallen_back else 'wanted'}; "
+            f"from {images}, {low} to {high} to be expected ({about}95 % interval), "
+            "as long as new normal images resemble the held-out ones"
         )
 
 

@@ -162,7 +162,9 @@ def test_exif_orientation_is_applied_as_pillow_does(orientation, kind):
     content = saved(colour(), kind, exif=exif, **({"lossless": True} if kind == "WEBP" else {}))
     with Image.open(io.BytesIO(content)) as picture:
         expected = np.asarray(ImageOps.exif_transpose(picture))
-    assert (decode(content).pixels == expected).all()
+    decoded = decode(content)
+    assert (decoded.pixels == expected).all()
+    assert decoded.notes == (("turned as its EXIF says",) if orientation > 1 else ())
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning:PIL")

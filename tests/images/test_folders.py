@@ -8,6 +8,7 @@ from PIL import Image
 
 from askew.errors import InvalidInput, NoImages, UnreadableImage
 from askew.images import open_images, printable
+from askew.images.names import unmistakable
 
 
 def plant(root, *paths):
@@ -43,6 +44,20 @@ def test_loops_of_links_end_and_nothing_counts_twice(tmp_path):
         open_images(tmp_path).read(2)
 
 
+def test_a_link_in_a_circle_costs_no_other_image(tmp_path):
+    plant(tmp_path, "a.png", "good/b.png", "bad/c.png", "z.png")
+    for name in ("b.png", "more"):
+        (tmp_path / name).symlink_to(name)
+    names, notes = found(tmp_path)
+    assert names == ["a.png", "b.png", "bad/c.png", "good/b.png", "z.png"]
+    assert [note for note in notes if "skipped the folder" in note and "/more: " in note]
+    with pytest.raises(UnreadableImage, match="links"):
+        open_images(tmp_path).read(1)
+    names, notes = found(tmp_path, "normal")
+    assert names == ["good/b.png"]
+    assert notes == ("using good/ only", "left out the folders bad, more")
+
+
 def test_linked_folders_are_followed(tmp_path):
     plant(tmp_path, "elsewhere/a.png")
     (tmp_path / "here").mkdir()
@@ -75,6 +90,13 @@ def test_a_folder_named_normal_is_the_one_to_fit_on(tmp_path, normal):
     assert names == [f"{normal}/a.png"]
     assert "left out the folders abnormal, defect" in notes
     assert len(found(tmp_path)[0]) == 3
+
+
+def test_two_folders_for_normal_images_are_not_silently_one(tmp_path):
+    plant(tmp_path, "Good/a.png", "good/b.png")
+    if len(list(tmp_path.iterdir())) == 1:
+        pytest.skip("this file system takes upper and lower case for the same")
+    assert found(tmp_path, "normal") == (["Good/a.png"], ("using Good/ only", "left out the folders good"))
 
 
 def test_a_folder_named_defect_is_never_fitted_on(tmp_path):
@@ -137,6 +159,21 @@ def test_an_unlistable_folder_is_noted(tmp_path):
     assert "skipped the folder" in notes[0]
 
 
+def test_a_file_in_a_locked_folder_is_one_unreadable_image(tmp_path):
+    plant(tmp_path, "a.png", "locked/b.png")
+    (tmp_path / "link.png").symlink_to("locked/b.png")
+    (tmp_path / "locked").chmod(0)
+    try:
+        if os.access(tmp_path / "locked", os.X_OK):
+            pytest.skip("this user may enter every folder")
+        assert found(tmp_path)[0] == ["a.png", "link.png"]
+        source = open_images([tmp_path / "locked" / "b.png", tmp_path / "a.png"])
+        with pytest.raises(UnreadableImage, match="Permission denied"):
+            source.read(0)
+    finally:
+        (tmp_path / "locked").chmod(0o755)
+
+
 def test_names_that_are_not_utf8_are_read(tmp_path):
     name = os.fsencode(tmp_path) + b"/caf\xe9.png"
     try:
@@ -164,11 +201,26 @@ def test_names_with_line_breaks_are_read_and_shown_on_one_line(tmp_path):
         ("\u202egnp.exe", r"\u202egnp.exe"),
         ("\ud800", r"\ud800"),
         ("\udcff", r"\xff"),
+        ("\x85", r"\u0085"),
+        ("C:\\new", r"C:\new"),
+        ("a\\b\n", r"a\\b\n"),
     ],
 )
 def test_printable_names_encode_and_stay_on_one_line(name, shown):
     assert printable(name) == shown
+    assert printable(shown) == shown
     printable(name).encode()
+
+
+def test_no_two_names_are_written_alike(monkeypatch):
+    names = ["a\nb", "a\\nb", "a\\\nb", "a\\\\nb", "\udc85", "\x85", "\\x85", "\\u0085", "plain é"]
+    monkeypatch.setattr(os, "sep", "/")
+    shown = [unmistakable(name) for name in names]
+    assert len(set(shown)) == len(names)
+    assert all(name.isprintable() for name in shown)
+    assert shown[-1] == "plain é"
+    monkeypatch.setattr(os, "sep", "\\")
+    assert unmistakable(r"C:\new\1.png") == r"C:\new\1.png"
 
 
 def test_a_source_can_be_narrowed_twice(tmp_path):

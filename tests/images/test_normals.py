@@ -1,12 +1,13 @@
 import subprocess
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from askew.errors import InvalidInput, NoImages
-from askew.images import SizePolicy, fingerprints, load_normals, open_images, prepare
+from askew.images import Decoded, ImageSource, SizePolicy, fingerprints, load_normals, open_images, prepare
 
 RNG = np.random.default_rng(0)
 
@@ -100,6 +101,19 @@ def test_one_flat_colour_is_blank():
     images[0] = 200, 30, 90
     images[1, ::2] = 200, 30, 90
     assert load_normals(open_images(images), side=8, fit="crop").scan.blank == 1
+
+
+@pytest.mark.parametrize("shape", [(3, 1_000_000, 3), (1_000_000, 3, 3)])
+def test_a_sliver_takes_no_more_memory_than_its_pixels(shape):
+    sliver = np.arange(9_000_000, dtype=np.uint32).astype(np.uint8).reshape(shape)
+    source = ImageSource(names=["sliver"], read_at=lambda _: Decoded(sliver))
+    for fit in ("crop", "pad", "stretch"):
+        tracemalloc.start()
+        normals = load_normals(source, side=8, fit=fit, workers=0)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert normals.scan.blank == 0
+        assert peak < sliver.nbytes
 
 
 def test_nothing_readable_names_the_first_reason(tmp_path):

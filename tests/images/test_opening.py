@@ -1,5 +1,8 @@
 import io
+import math
+import tracemalloc
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -268,6 +271,41 @@ def test_declared_giants_are_refused_before_memory_is_taken(tmp_path):
             open_images(tmp_path / name)
 
 
+def sparse(path, shape):
+    """A .npy file of that shape which takes no room."""
+    with path.open("wb") as file:
+        header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        file.truncate(file.tell() + math.prod(shape))
+    return path
+
+
+def test_a_small_file_cannot_declare_more_images_than_there_is_memory_for(tmp_path):
+    with pytest.raises(InvalidInput, match=r"declares 8,000,000,000 images, more than the 10,000,000"):
+        open_images(sparse(tmp_path / "a.npy", (8_000_000_000, 1, 1)))
+    with pytest.raises(InvalidInput, match="images may have 89,478,485 pixels"):
+        open_images(sparse(tmp_path / "b.npy", (1, 80_000, 80_000)))
+
+
+def test_names_of_images_in_arrays_take_no_memory(tmp_path):
+    many = sparse(tmp_path / "a.npy", (10_000_000, 1, 1))
+    tracemalloc.start()
+    both = open_images([many, sparse(tmp_path / "b.npy", (7, 1, 1))])
+    some = both.take(range(9_999_998, 10_000_003))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**20
+    assert len(both.names) == 10_000_007
+    assert [Path(name).name for name in some.names] == [
+        "a.npy[9999998]",
+        "a.npy[9999999]",
+        *(f"b.npy[{n}]" for n in range(3)),
+    ]
+    assert both.names[-1] == both.names[-1:][0] == str(tmp_path / "b.npy[6]")
+    with pytest.raises(IndexError):
+        both.names[10_000_007]
+
+
 def test_an_entry_shorter_than_it_declares_is_refused(tmp_path):
     file = io.BytesIO()
     np.save(file, np.zeros((100, 32, 32), np.uint8))
@@ -296,6 +334,16 @@ def test_a_manifest_lists_images_with_what_is_known_of_them(manifest):
     source = open_images(path)
     assert (source.labels, source.splits, source.groups) == (["good", "bad"], ["train", "test"], ["x", "y"])
     assert source.read(1).pixels.shape == (4, 4, 1)
+
+
+def test_an_image_without_a_group_is_a_group_of_its_own(manifest, tmp_path):
+    path = manifest("path,group\na.png,x\nd.png,\nb.png, \nc.png,x\n")
+    groups = open_images(path).groups
+    assert groups[0] == groups[3] == "x"
+    assert len(set(groups)) == 3
+    assert open_images(manifest("path,group\na.png,\nd.png,\n")).groups is None
+    np.savez(tmp_path / "a.npz", images=GREY, groups=np.array(["x", "", "", "x", "y"]))
+    assert len(set(open_images(tmp_path / "a.npz").groups)) == 4
 
 
 def test_a_manifest_fits_on_its_normal_training_rows(manifest):

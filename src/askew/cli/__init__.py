@@ -1,10 +1,12 @@
 """The command: a file a verb, each imported when its verb is called, so that `askew --help` is instant.
 
-Exit codes: 0 done; 1 anomalies found and `--fail-on-anomaly` given; 2 what the user can mend, on one line; 130 Ctrl-C.
+Exit codes: 0 done; 1 anomalies found and `--fail-on-anomaly` given; 2 what the user can mend, on one line; 70 a bug of
+ours, with its traceback; 130 Ctrl-C.
 """
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
@@ -14,6 +16,7 @@ from askew.cli import bench
 from askew.errors import AskewError, MissingExtra
 
 FAILED = 2
+BUG = 70  # as sysexits.h has it; Python's own 1 would say that anomalies were found
 INTERRUPTED = 130
 
 app = typer.Typer(
@@ -230,34 +233,74 @@ def rate(text: str | None) -> Any:
 
 def main() -> NoReturn:
     """Run the command line and exit."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller: the first file to be opened must not take its place
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
     try:
-        sys.exit(app(standalone_mode=False))
+        code = _exit_code()
+        sys.stdout.flush()  # a full disk must be found out here, not at the interpreter's end
+        leave(code)
     except AskewError as error:
         fail(str(error))
-    except (KeyboardInterrupt, typer.Abort):
-        print("\ninterrupted", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+    except KeyboardInterrupt as interrupt:
+        leave(INTERRUPTED, "; ".join(("\ninterrupted", *map(str, interrupt.args))))
     except BrokenPipeError:
-        # The reader of our output has gone: nothing is left to say, and Python must not flush into the closed pipe.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        leave(0)  # the reader of our output has gone: nothing is left to say
     except ModuleNotFoundError as error:
         if error.name in ("torch", "scipy", "sklearn"):
             fail(str(MissingExtra(f"this verb needs {error.name}: pip install 'askew[fit]'")))
-        raise
-    except Exception as error:
+        _tell_bug()
+    except OSError as error:
+        from askew.storage import DEVICE_REFUSED
+
+        # Who writes a file names it in an `AskewError`: what is left is what was being printed.
+        if error.filename is None and error.errno in DEVICE_REFUSED:
+            fail(f"standard output: cannot be written: {error.strerror}")
+        _tell_bug()
+    except Exception as error:  # noqa: BLE001  (what is left is a bug, told with its traceback)
         # Usage errors know their words and their exit code; their class lives in click or in typer, by version.
         if not hasattr(error, "format_message"):
-            raise
+            _tell_bug()
         if type(error).__name__ == "NoArgsIsHelpError":
             error.show()  # type: ignore[attr-defined]
-            sys.exit(FAILED)
+            leave(FAILED)
         fail(f"{error.format_message()} (see askew --help)")
+
+
+def _exit_code() -> int:
+    """What the command line exits with, once it has been run."""
+    # Not through typer's own `main`: it makes a closed pipe an exit with 1, and Ctrl-C one without a word.
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("askew", sys.argv[1:]) as context:
+            command.invoke(context)
+    except typer.Exit as leaving:
+        return leaving.exit_code
+    return 0
 
 
 def fail(line: str) -> NoReturn:
     """Print one line and exit as for everything the user can mend."""
     from askew.images.names import printable
 
-    print(f"askew: {printable(' '.join(line.split()))}", file=sys.stderr)
-    sys.exit(FAILED)
+    leave(FAILED, f"askew: {printable(' '.join(line.split()))}")
+
+
+def _tell_bug() -> NoReturn:
+    """Print the traceback of the exception in hand and exit."""
+    import traceback
+
+    leave(BUG, traceback.format_exc())
+
+
+def leave(code: int, words: str = "") -> NoReturn:
+    """Exit with last words; nothing to print is left over, on which Python would fail at its very end."""
+    with suppress(OSError):
+        if words:
+            print(words, file=sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    sys.exit(code)

@@ -10,7 +10,7 @@ from askew.cli.terminal import out, speaking
 from askew.datasets.bundled import load_sample, write_folder
 from askew.detectors.geometric import GeometricDetector
 from askew.evaluation import auroc
-from askew.images import open_images
+from askew.images import open_images, printable
 from askew.report.picture import Example, verdict_picture
 
 SHOWN = 8
@@ -61,5 +61,8 @@ def demo(folder: Path, *, views: int, seed: int, quiet: bool) -> None:
     out.print(f"threshold      {line.describe()}", highlight=False, soft_wrap=True)
     out.print(f"false alarms   {false} of {normals} new normals; {low} to {high} were to be expected", highlight=False)
     out.print(f"found          {caught} of {len(scores) - normals} anomalies", highlight=False)
-    out.print(f"wrote          {model}, {table} and {picture}", highlight=False, markup=False, soft_wrap=True)
-    out.print(f"now try        askew score {model} {folder / 'test'}", highlight=False, markup=False, soft_wrap=True)
+    for words in (
+        f"wrote          {model}, {table} and {picture}",
+        f"now try        askew score {model} {folder / 'test'}",
+    ):
+        out.print(printable(words), highlight=False, markup=False, soft_wrap=True)

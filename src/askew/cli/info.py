@@ -24,10 +24,11 @@ def info(model: Path, *, as_json: bool) -> None:
     training, policy = record.training, record.policy
     parameters = sum(array.size for name, array in tensors.items() if name.startswith("network/"))
     channels = "grey" if policy.channels == 1 else "colour"
+    seed = "" if training.random_state is None else f", seed {training.random_state}"
     rows = {
         "detector": f"{record.detector}, {parameters:,} parameters",
         "images": f"{channels}, {policy.side}x{policy.side}, {policy.fit}",
-        "fitted on": f"{training.images:,} images in {training.seconds:,.0f} s, seed {training.seed}",
+        "fitted on": f"{training.images:,} images in {training.seconds:,.0f} s{seed}",
         "precision": record.precision,
         "threshold": "none; `askew calibrate` sets one" if line is None else f"anomaly score above {line.value:.4f}",
         "promise": "" if line is None else line.describe(),
@@ -46,5 +47,5 @@ def _recognised(shares: Any) -> str:
     """How often each question was answered right, from a file that may hold anything there."""
     if not isinstance(shares, dict):
         return ""
-    numbers = {name: share for name, share in shares.items() if isinstance(share, int | float)}
+    numbers = {name: share for name, share in shares.items() if isinstance(share, int | float) and 0 <= share <= 1}
     return ", ".join(f"{name.replace('_', ' ')} {100 * share:.1f} %" for name, share in numbers.items())

@@ -4,12 +4,14 @@ import csv
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
-from askew.errors import InvalidInput
+from askew.errors import BadFile, InvalidInput
 from askew.images import printable
+from askew.images.names import unmistakable
 
 if TYPE_CHECKING:
     from askew.detectors.verdicts import Verdict
@@ -35,13 +37,15 @@ class Row:
         word = "" if verdict.is_anomaly is None else "anomaly" if verdict.is_anomaly else "normal"
         error = printable(verdict.error or "")
         line = None if verdict.error else threshold
-        return cls(printable(verdict.name), verdict.anomaly_score, line, verdict.p_value, word, error)
+        return cls(unmistakable(verdict.name), verdict.anomaly_score, line, verdict.p_value, word, error)
 
 
 def check_suffix(output: Path) -> None:
     """Raise where verdicts cannot be written to such a file."""
     if output.suffix.lower() not in SUFFIXES:
-        raise InvalidInput(f"verdicts are written to .csv or .jsonl, got {printable(str(output))}")
+        raise InvalidInput(
+            f"verdicts are written to a file such as scores.csv or scores.jsonl, got {printable(str(output))}"
+        )
 
 
 def writer_for(output: Path | None, stream: TextIO) -> Callable[[Row], None]:
@@ -62,24 +66,41 @@ class Spool:
     """Verdicts put aside in a temporary file, to be read again once all are known."""
 
     def __enter__(self) -> Self:
-        self._file = tempfile.TemporaryFile("w+", encoding="ascii")
+        with _room_for_spools():
+            self._file = tempfile.TemporaryFile("w+", encoding="ascii")
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        with suppress(OSError):  # what could not be written cannot be written now, either
+            self._file.close()
 
     def filled(self, verdicts: "Iterable[Verdict]") -> "Iterator[Verdict]":
         """The verdicts, each put aside as it passes."""
         for verdict in verdicts:
             # ASCII escapes carry file names that are not Unicode, too.
-            print(json.dumps(asdict(verdict)), file=self._file)
+            with _room_for_spools():
+                print(json.dumps(asdict(verdict)), file=self._file)
             yield verdict
 
     def verdicts(self) -> "Iterator[Verdict]":
         """What was put aside, in order."""
         from askew.detectors.verdicts import Verdict
 
-        self._file.seek(0)
+        with _room_for_spools():
+            self._file.seek(0)
         for line in self._file:
             values = json.loads(line)
             yield Verdict(**{**values, "notes": tuple(values["notes"])})
+
+
+@contextmanager
+def _room_for_spools() -> Iterator[None]:
+    """A block that writes to the temporary folder, and says that it was there where it fails."""
+    try:
+        yield
+    except OSError as error:
+        folder = printable(tempfile.tempdir or "the temporary folder")
+        reason = printable(error.strerror or str(error))
+        raise BadFile(
+            f"{folder}: verdicts cannot be put aside for --fdr: {reason}; set TMPDIR to a folder with room for them"
+        ) from error

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from askew import storage, threshold
+from askew.cli.places import check_place
 from askew.cli.rows import Row, Spool, check_suffix, writer_for
 from askew.cli.terminal import err, out, speaking
 from askew.detectors import load
@@ -73,15 +74,17 @@ def score(
     if fdr is not None and not 0 < fdr < 1:
         raise InvalidInput(f"a false-discovery rate lies between 0 and 1, got {fdr}")
     if output is not None:
-        storage.check_writable(output)
         check_suffix(output)
-    detector = load(model, device=device)
-    if needs_threshold or fdr is not None:
-        _ = detector.fitted_threshold  # or a word on how to get one
-    source = open_images(images)
+        check_place(output, [model, *images])
     summary = Summary(top)
     with ExitStack() as stack:
         watch = stack.enter_context(speaking(quiet))
+        detector = load(model, device=device)
+        if needs_threshold or fdr is not None:
+            _ = detector.fitted_threshold  # or a word on how to get one
+        source = open_images(images)
+        for note in () if quiet else source.notes:
+            err.print(note, highlight=False, markup=False, soft_wrap=True)
         stream = _stream(output, stack)
         write = writer_for(output, stream) if stream is not None else None
         verdicts = _watched(detector.verdicts(source, false_alarm_rate=false_alarm_rate), len(source), watch)
@@ -148,13 +151,16 @@ def _watched(verdicts: "Iterable[Verdict]", total: int, watch: "Watch | None") -
 
 
 def _report(summary: Summary, detector: "Detector", output: Path | None, rate: float | None, fdr: float | None) -> None:
-    if sys.stdout.isatty() and output is None:
+    on_terminal = sys.stdout.isatty() and output is None
+    if on_terminal:
         out.print(_table(summary))
     for note, count in sorted(summary.notes.items()):
         err.print(f"{count:,} images: {note}", highlight=False, markup=False)
     if summary.unreadable:
-        first = f"{summary.unreadable:,} images cannot be read, the first: {summary.first_error}"
-        err.print(first, style="yellow", highlight=False, markup=False, soft_wrap=True)
+        line = f"{summary.unreadable:,} images cannot be read, the first: {summary.first_error}"
+        if on_terminal and summary.unreadable > 1:
+            line += "; -o scores.csv keeps all reasons"
+        err.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
     if summary.fitted_on:
         line = f"{summary.fitted_on:,} images were used in fitting: their verdicts say nothing about new images"
         err.print(line, style="yellow", highlight=False, soft_wrap=True)

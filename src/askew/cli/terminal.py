@@ -3,6 +3,7 @@
 import logging
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -16,8 +17,16 @@ if TYPE_CHECKING:
 
 LOG_SECONDS = 10.0
 
-out = Console()
-err = Console(stderr=True)
+
+class _Terminal(Console):
+    """A console that passes on the error of a closed pipe, where rich would exit with 1: anomalies found."""
+
+    def on_broken_pipe(self) -> None:
+        raise
+
+
+out = _Terminal()
+err = _Terminal(stderr=True)
 
 
 class _Lines(logging.Handler):
@@ -35,14 +44,18 @@ def speaking(quiet: bool) -> "Iterator[Watch | None]":
     handler = _Lines()
     log.addHandler(handler)
     log.setLevel(logging.ERROR if quiet else logging.INFO)
+    # What Pillow remarks about an odd file, askew says itself where it matters.
+    logging.getLogger("PIL").setLevel(logging.CRITICAL)
     try:
-        if quiet:
-            yield None
-        elif err.is_terminal:
-            with _bar() as watch:
-                yield watch
-        else:
-            yield _line_watch()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="PIL")
+            if quiet:
+                yield None
+            elif err.is_terminal:
+                with _bar() as watch:
+                    yield watch
+            else:
+                yield _line_watch()
     finally:
         log.removeHandler(handler)
 

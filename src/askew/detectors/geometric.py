@@ -117,7 +117,7 @@ class GeometricDetector(Detector):
             batch[: len(images) - start] = images[start : start + size]
             views = self.transforms_.apply(torch.from_numpy(batch).to(self.engine_.device)).flatten(0, 1)
             with torch.inference_mode(), self.engine_.autocast():
-                logits = self.network_(self.engine_.scaled(views)).cpu().double()
+                logits: Any = torch.cat([self.network_(piece) for piece in self.engine_.pieces(views)]).cpu().double()
             split = logits.split(self.questions_.classes, dim=1)
             answers.append(torch.cat([part.log_softmax(dim=1) for part in split], dim=1))
         return torch.cat(answers).view(-1, len(self.transforms_), sum(self.questions_.classes))[: len(images)].numpy()

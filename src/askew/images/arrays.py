@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from askew.errors import InvalidInput, NoImages
-from askew.images.decoding import Decoded, flatten
+from askew.images.decoding import MAX_PIXELS, Decoded, flatten
 from askew.images.names import printable
-from askew.images.sources import ImageSource
+from askew.images.sources import ImageSource, Names, each_its_own
 
 MAX_ARRAY_BYTES = 8 * 2**30
+MAX_IMAGES = 10_000_000  # in a file, which may be sparse: each costs a little memory, however small it is
 _IMAGE_KEYS = ("images", "x_train", "x")
 _ROWS_AT_ONCE = 1024
 
@@ -40,8 +41,8 @@ def source_of_array(
     def read_at(index: int) -> Decoded:
         return _decoded(array[index])
 
-    names = [f"image {index}" if file is None else f"{file}[{index}]" for index in range(len(array))]
-    return ImageSource(names=names, read_at=read_at, labels=labels, groups=groups, in_memory=True)
+    names = Names(len(array), lambda index: f"image {index}" if file is None else f"{file}[{index}]")
+    return ImageSource(names=names, read_at=read_at, labels=labels, groups=each_its_own(groups, names), in_memory=True)
 
 
 def source_of_npy(path: str, *, image_shape: tuple[int, ...] | None = None) -> ImageSource:
@@ -118,6 +119,8 @@ def _laid_out(array: NDArray[Any], image_shape: tuple[int, ...] | None) -> NDArr
         raise NoImages(f"the array holds no images, its shape is {shape}")
     if 0 in array.shape:
         raise InvalidInput(f"the images have no pixels, the array's shape is {shape}")
+    if array.shape[1] * array.shape[2] > MAX_PIXELS:
+        raise InvalidInput(f"images may have {MAX_PIXELS:,} pixels, the array's shape is {shape}")
     return array
 
 
@@ -185,6 +188,8 @@ def _check_header(file: IO[bytes], name: str) -> int:
         raise InvalidInput(
             f"{name} declares {size:,} bytes of shape {shape}, more than the {MAX_ARRAY_BYTES:,} allowed"
         )
+    if shape and shape[0] > MAX_IMAGES:
+        raise InvalidInput(f"{name} declares {shape[0]:,} images, more than the {MAX_IMAGES:,} allowed")
     return size
 
 

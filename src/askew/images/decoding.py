@@ -46,6 +46,7 @@ _FORMATS: tuple[tuple[tuple[bytes, ...], str, type[ImageFile.ImageFile]], ...] =
 FORMAT_NAMES = "PNG, JPEG, BMP, TIFF, WebP, GIF, PGM or PPM"
 
 _ORIENTATION = 0x0112
+_TURNED = range(2, 9)  # the orientations that are not upright
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +93,14 @@ def decode(content: bytes) -> Decoded:
     try:
         with opener(io.BytesIO(content)) as picture:
             _check_size(picture)
+            turned_in_loading = _turned_by_pillow(picture)
             picture.load()
             _check_size(picture)  # some formats learn their true size while loading
             pixels, notes = _eight_bit(picture)
             pixels, turned = _upright(pixels, picture)
-            return Decoded(pixels, (*notes, *turned, *_first_of_several(picture)))
+            if turned or turned_in_loading:
+                notes = (*notes, "turned as its EXIF says")
+            return Decoded(pixels, (*notes, *_first_of_several(picture)))
     except UnreadableImage:
         raise
     # Pillow's parsers raise nearly every built-in exception on hostile bytes; all of them mean the same here.
@@ -185,20 +189,26 @@ def _from_float(values: NDArray[np.generic]) -> tuple[NDArray[np.uint8], tuple[s
     return np.rint(values.astype(np.float32) * scale).astype(np.uint8)[:, :, None], (note,)
 
 
-def _upright(pixels: NDArray[np.uint8], picture: Image.Image) -> tuple[NDArray[np.uint8], tuple[str, ...]]:
+def _upright(pixels: NDArray[np.uint8], picture: Image.Image) -> tuple[NDArray[np.uint8], bool]:
+    """The pixels upright, and whether that took a turn."""
     orientation = 1
     # A healthy picture often carries damaged EXIF; viewers show it unturned, and so do we.
     with contextlib.suppress(Exception):
         orientation = int(picture.getexif().get(_ORIENTATION, 1))
-    if orientation not in range(2, 9):
-        return pixels, ()
+    if orientation not in _TURNED:
+        return pixels, False
     if orientation >= 5:
         pixels = pixels.transpose(1, 0, 2)
     if orientation in (3, 4, 7, 8):
         pixels = pixels[::-1]
     if orientation in (2, 3, 6, 7):
         pixels = pixels[:, ::-1]
-    return np.ascontiguousarray(pixels), ("turned as its EXIF says",)
+    return np.ascontiguousarray(pixels), True
+
+
+def _turned_by_pillow(picture: ImageFile.ImageFile) -> bool:
+    """Whether loading will turn the picture, as it does with a TIFF, and leave no trace of it."""
+    return isinstance(picture, TiffImagePlugin.TiffImageFile) and picture.tag_v2.get(_ORIENTATION) in _TURNED
 
 
 def _first_of_several(picture: ImageFile.ImageFile) -> tuple[str, ...]:

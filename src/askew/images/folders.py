@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -15,6 +16,7 @@ Role = Literal["normal", "all"]
 
 # MVTec AD keeps the masks of its defects here, as PNG files that look like any other.
 MASKS = "ground_truth"
+_BESIDE_TRAIN = ("test", "val", "valid", "validation")
 
 
 def source_of_folder(root: str, role: Role) -> ImageSource:
@@ -41,6 +43,11 @@ def is_image(path: str) -> bool:
     return path.lower().endswith(SUFFIXES)
 
 
+def is_folder(path: str) -> bool:
+    """Whether the path is a folder's, as far as can be told."""
+    return os.path.isdir(path)  # noqa: PTH112  (pathlib raises where nobody may look)
+
+
 @dataclass(frozen=True)
 class _Part:
     """A folder, the subfolders that do not count, and why."""
@@ -53,27 +60,27 @@ class _Part:
 def _normal_part(root: str) -> _Part:
     children = _subfolders(root)
     notes: list[str] = []
-    if "train" not in children:
+    train = _called(("train",), children)
+    if not train:
         _refuse_collection(root, children)
-    elif (
-        children.keys() & {"test", "val", "valid", "validation"} or NORMAL_NAMES & _subfolders(children["train"]).keys()
-    ):
-        root = children["train"]
+    elif _called(_BESIDE_TRAIN, children) or _called(NORMAL_NAMES, _subfolders(children[train[0]])):
+        notes.append(f"using {printable(train[0])}/ only")
+        root = children[train[0]]
         children = _subfolders(root)
-        notes.append("using train/ only")
 
-    good = [name for name in children if name in NORMAL_NAMES]
+    good = _called(NORMAL_NAMES, children)
+    masks = _called((MASKS,), children)
     if good:
-        left_out = [name for name in children if name != good[0] and name != MASKS]
-        notes.append(f"using {good[0]}/ only")
+        left_out = [name for name in children if name != good[0] and name not in masks]
+        notes.append(f"using {printable(good[0])}/ only")
         if left_out:
             notes.append(f"left out the folders {listed(left_out)}")
         return _Part(children[good[0]], notes=tuple(notes))
 
-    bad = [name for name in children if name in ABNORMAL_NAMES]
+    bad = _called(ABNORMAL_NAMES, children)
     if bad:
         notes.append(f"left out the folders {listed(bad)}")
-    classes = [name for name in children if name not in bad and name != MASKS]
+    classes = [name for name in children if name not in (*bad, *masks)]
     if len(classes) > 1:
         notes.append(f"no folder is named normal or good, so all of these count as normal: {listed(classes)}")
     return _Part(root, frozenset(children[name] for name in bad), tuple(notes))
@@ -81,7 +88,7 @@ def _normal_part(root: str) -> _Part:
 
 def _refuse_collection(root: str, children: dict[str, str]) -> None:
     """Refuse a folder of several MVTec categories: below it are their test images too."""
-    categories = [path for path in children.values() if Path(path, "train", "good").is_dir()]
+    categories = [path for path in children.values() if is_folder(f"{path}/train/good")]
     if categories:
         raise InvalidInput(
             f"{printable(root)} holds {len(categories)} data sets, each with its own train/good; "
@@ -90,13 +97,26 @@ def _refuse_collection(root: str, children: dict[str, str]) -> None:
 
 
 def _subfolders(folder: str) -> dict[str, str]:
-    """Paths of the subfolders by their names in lower case, sorted."""
+    """Paths of the subfolders by their names, sorted."""
     try:
         with os.scandir(folder) as entries:
-            found = [(entry.name, entry.path) for entry in entries if entry.name[0] != "." and entry.is_dir()]
+            found = [(entry.name, entry.path) for entry in entries if entry.name[0] != "." and _leads_down(entry)]
     except OSError:
         return {}
-    return {name.lower(): path for name, path in sorted(found, key=lambda pair: os.fsencode(pair[0]))}
+    return dict(sorted(found, key=lambda pair: os.fsencode(pair[0])))
+
+
+def _called(wanted: Container[str], names: Iterable[str]) -> list[str]:
+    """Those of the names that are wanted, in upper or lower case."""
+    return [name for name in names if name.lower() in wanted]
+
+
+def _leads_down(entry: os.DirEntry[str]) -> bool:
+    """Whether a folder's entry is a folder itself; a link that cannot be followed is taken for what its name says."""
+    try:
+        return entry.is_dir()
+    except OSError:  # it leads round in a circle, or to where nobody may look
+        return not is_image(entry.name)
 
 
 @dataclass
@@ -130,7 +150,7 @@ class _Walk:
             for entry in entries:
                 if entry.name.startswith("."):
                     continue
-                if entry.is_dir():
+                if _leads_down(entry):
                     if entry.name.lower() != MASKS and entry.path not in self.left_out:
                         below.append(entry.path)
                 elif is_image(entry.name):

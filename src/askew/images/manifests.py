@@ -7,7 +7,7 @@ from pathlib import Path
 from askew.errors import InvalidInput, NoImages, UnreadableImage
 from askew.images.decoding import read_bytes
 from askew.images.names import printable
-from askew.images.sources import ImageSource, source_of_files
+from askew.images.sources import ImageSource, each_its_own, source_of_files
 
 _COLUMNS = ("path", "label", "split", "group")
 
@@ -44,10 +44,11 @@ def source_of_manifest(manifest: str) -> ImageSource:
     if not table["path"]:
         raise NoImages(f"{printable(manifest)} lists no images")
     folder = Path(manifest).parent
+    paths = [str(folder / path) for path in table["path"]]
     return source_of_files(
-        [str(folder / path) for path in table["path"]],
+        paths,
         labels=table.get("label"),
-        groups=table.get("group"),
+        groups=each_its_own(table.get("group"), paths),
         splits=table.get("split"),
     )
 

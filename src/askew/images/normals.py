@@ -188,14 +188,14 @@ def _look(decoded: Decoded, side: int, fit: Fit, channels: Literal[1, 3] | None)
     # Many grey images are stored with three equal channels.
     colour = pixels.shape[2] == 3 and not is_grey(pixels)
     height, width = decoded.pixels.shape[:2]
-    step = max(1, min(height, width) // 128)
+    down, across = max(1, height // 128), max(1, width // 128)
     return _Look(
         pixels=with_channels(pixels, channels or (3 if colour else 1)),
         width=width,
         height=height,
         colour=colour,
         # Of the image itself, thinned out: a white one padded with black is blank too.
-        blank=bool(decoded.pixels[::step, ::step].std(axis=(0, 1)).max() < _BLANK_SPREAD),
+        blank=bool(decoded.pixels[::down, ::across].std(axis=(0, 1)).max() < _BLANK_SPREAD),
         enlarged=is_enlarged(height, width, side, fit),
         notes=decoded.notes,
     )

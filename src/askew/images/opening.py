@@ -8,7 +8,7 @@ from typing import Any
 
 from askew.errors import InvalidInput, NoImages
 from askew.images.arrays import source_of_array, source_of_npy, source_of_npz
-from askew.images.folders import MASKS, Role, is_image, source_of_folder
+from askew.images.folders import MASKS, Role, is_folder, is_image, source_of_folder
 from askew.images.manifests import source_of_manifest
 from askew.images.names import printable
 from askew.images.sources import ImageSource, joined, only_normal, source_of_files
@@ -40,7 +40,7 @@ def open_images(X: Any, *, image_shape: tuple[int, ...] | None = None, role: Rol
 def _open_path(path: str, image_shape: tuple[int, ...] | None, role: Role) -> ImageSource:
     if not path or "\0" in path:
         raise NoImages(f"{path!r} is not a path")
-    if Path(path).is_dir():
+    if is_folder(path):
         return source_of_folder(path, role)
     if not os.path.lexists(path):
         return _open_pattern(path)
@@ -61,7 +61,7 @@ def _open_pattern(pattern: str) -> ImageSource:
     matches = glob.glob(pattern, recursive=True)  # noqa: PTH207  (pathlib needs a root and has other rules for **)
     if MASKS not in pattern:  # masks count only where the pattern asks for them by name
         matches = [path for path in matches if MASKS not in Path(path).parts]
-    paths = [path for path in matches if is_image(path) and not Path(path).is_dir()]
+    paths = [path for path in matches if is_image(path) and not is_folder(path)]
     if not paths:
         raise NoImages(f"no image file matches {printable(pattern)}")
     return source_of_files(sorted(set(paths), key=os.fsencode))
@@ -79,6 +79,6 @@ def _open_list(items: Sequence[Any], image_shape: tuple[int, ...] | None, role: 
 
 def _is_one_image(path: str) -> bool:
     """Whether the path stands for one image file, there or missing: no folder, array, manifest or pattern."""
-    if path.lower().endswith((".npz", ".npy", ".csv")) or Path(path).is_dir():
+    if path.lower().endswith((".npz", ".npy", ".csv")) or is_folder(path):
         return False
     return os.path.lexists(path) or (is_image(path) and not glob.has_magic(path))

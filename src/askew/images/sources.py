@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +19,28 @@ ABNORMAL_NAMES = frozenset(
 )
 
 
+class Names(Sequence[str]):
+    """Names made when they are asked for: a file of 4 KB may declare millions of images."""
+
+    def __init__(self, count: int, at: Callable[[int], str]) -> None:
+        self._indexes, self._at = range(count), at
+
+    def __len__(self) -> int:
+        return len(self._indexes)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self._at(each) for each in self._indexes[index]]
+        return self._at(self._indexes[index])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageSource:
-    """Images by number; only their names are in memory.
+    """Images by number, none of them in memory.
 
     `names` are for people, `read_at` answers one image or raises `UnreadableImage`. `labels`, `groups` and `splits` are
     as long as `names`, or None where nothing is known. `notes` are the decisions taken while looking for the images.
@@ -44,14 +64,14 @@ class ImageSource:
     def take(self, indexes: Sequence[int] | NDArray[np.integer]) -> "ImageSource":
         """The source of these images alone, in this order."""
         chosen = [int(index) for index in indexes]
-        read_at = self.read_at
+        names, read_at = self.names, self.read_at
 
         def picked(column: list[str] | None) -> list[str] | None:
             return None if column is None else [column[index] for index in chosen]
 
         return replace(
             self,
-            names=[self.names[index] for index in chosen],
+            names=Names(len(chosen), lambda position: names[chosen[position]]),
             read_at=lambda position: read_at(chosen[position]),
             labels=picked(self.labels),
             groups=picked(self.groups),
@@ -88,15 +108,23 @@ def joined(sources: Sequence[ImageSource]) -> ImageSource:
         return sources[0]
     starts = list(accumulate((len(source) for source in sources), initial=0))
 
-    def read_at(index: int) -> Decoded:
+    def found(index: int) -> tuple[ImageSource, int]:
         place = bisect_right(starts, index) - 1
-        return sources[place].read(index - starts[place])
+        return sources[place], index - starts[place]
+
+    def name_at(index: int) -> str:
+        source, place = found(index)
+        return source.names[place]
+
+    def read_at(index: int) -> Decoded:
+        source, place = found(index)
+        return source.read(place)
 
     def column(columns: list[list[str] | None]) -> list[str] | None:
         return None if None in columns else [value for values in columns for value in values or ()]
 
     return ImageSource(
-        names=[name for source in sources for name in source.names],
+        names=Names(starts[-1], name_at),
         read_at=read_at,
         labels=column([source.labels for source in sources]),
         groups=column([source.groups for source in sources]),
@@ -115,6 +143,13 @@ def only_normal(source: ImageSource) -> ImageSource:
         rows = [row for row, label in enumerate(source.labels) if label.strip().lower() in (*NORMAL_NAMES, "0")]
         source = _narrowed(source, rows, "label", "normal, good, ok or 0", source.labels)
     return source
+
+
+def each_its_own(groups: list[str] | None, names: Sequence[str]) -> list[str] | None:
+    """The groups of these images, a blank one being a group of that image alone; None where all are blank."""
+    if groups is None or not any(group.strip() for group in groups):
+        return None
+    return [group if group.strip() else name for group, name in zip(groups, names, strict=True)]
 
 
 def listed(values: Sequence[str], most: int = 5) -> str:
