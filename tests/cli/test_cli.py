@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -27,13 +26,15 @@ def table(path):
 
 
 def test_help_is_instant():
-    """0.3 s is the promise on a quiet machine; the fastest of several runs is what the code is answerable for."""
+    """0.3 s is the promise on a quiet machine; the processor's time is what the code is answerable for on any."""
     seconds = []
-    for _ in range(5):
-        began = time.perf_counter()
+    for _ in range(3):
+        before = os.times()
         out, _ = run("--help")
-        seconds.append(time.perf_counter() - began)
-    assert min(seconds) < 0.3
+        after = os.times()
+        spent = after.children_user + after.children_system - before.children_user - before.children_system
+        seconds.append(spent)
+    assert 0 < min(seconds) < 0.3
     assert "fit" in out
 
 
@@ -341,9 +342,8 @@ def start_fit(place, model):
     command = [BIN, "fit", place / "normal", "-o", model, "--views", "1000000", "--side", "16"]
     process = subprocess.Popen([str(word) for word in command], stderr=subprocess.PIPE, text=True)
     for line in process.stderr:
-        if line.startswith("150 images"):
+        if line.startswith("training:"):
             break
-    time.sleep(3)
     return process
 
 
