@@ -17,7 +17,7 @@ import torch
 from torch.nn import functional
 
 import askew
-from askew.detectors.presets import GeometricSettings, preset
+from askew.detectors.presets import PRESETS, GeometricSettings
 from askew.engine import Engine, compiler, fast_precision
 
 SIDE, CHANNELS, BATCH = 32, 3, 128
@@ -69,7 +69,7 @@ def measure(name: str, repeats: int) -> None:
     engines = {"fp32": Engine(cpu, "fp32"), "bf16": Engine(cpu, "bf16")}
     if compiler()[0]:
         engines["bf16 compiled"] = Engine(cpu, "bf16", compiled=True)
-    ways = {label: Way(preset(name), engine) for label, engine in engines.items()}
+    ways = {label: Way(PRESETS[name], engine) for label, engine in engines.items()}
     reference = ways["fp32"].score()
     for label, way in ways.items():
         off = float((way.score() - reference).abs().max() / reference.abs().max())

@@ -94,3 +94,28 @@ def normality(log_probabilities, alphas):
 def likelihood_slope(alphas, log_probabilities):
     """The gradient of the mean Dirichlet log-likelihood: zero where the alphas are the most likely ones."""
     return psi(alphas.sum()) - psi(alphas) + log_probabilities.mean(axis=0)
+
+
+def mixture_of(features, answers):
+    """Shares, means and covariances of a mixture, component by component, point by point."""
+    shares, means, covariances = [], [], []
+    for component in range(answers.shape[1]):
+        weights = answers[:, component]
+        mean = sum(weight * point for weight, point in zip(weights, features, strict=True)) / sum(weights)
+        covariance = np.zeros((len(mean), len(mean)))
+        for weight, point in zip(weights, features, strict=True):
+            covariance += weight * np.outer(point - mean, point - mean) / sum(weights)
+        shares.append(sum(weights) / len(features))
+        means.append(mean)
+        covariances.append(covariance)
+    return np.array(shares), np.array(means), np.array(covariances)
+
+
+def capped_energy(point, shares, means, covariances, epsilon=1e-7):
+    """DAGMM's energy of a point as the authors' program has it."""
+    density = 0.0
+    for share, mean, covariance in zip(shares, means, covariances, strict=True):
+        distance = (point - mean) @ np.linalg.inv(covariance) @ (point - mean)
+        root = math.sqrt(np.linalg.det(2 * math.pi * covariance) + epsilon)
+        density += share * math.exp(-distance / 2) / root + epsilon
+    return -math.log(density)

@@ -43,8 +43,9 @@ def loss_of(model, *, at=None, act=None, seen=None):
     """A loss with noise from its generator, which notes its rows, and does something in a step."""
     step = 0
 
-    def loss(rows, draw):
+    def loss(given):
         nonlocal step
+        rows, draw, _ = given
         if step == at:
             act()
         step += 1
@@ -142,7 +143,8 @@ def test_a_killed_convolutional_network_resumes_to_the_same_bits_in_any_precisio
         assert model.stem.weight.is_contiguous(memory_format=engine.layout)
         steps = 0
 
-        def loss(rows, draw):
+        def loss(given):
+            rows, draw, _ = given
             nonlocal steps
             if steps == kill_at:
                 killed()
@@ -215,8 +217,9 @@ def test_adam_steps_are_those_of_keras():
     gradients = [[1e-6, -1e-7, 2.0], [3e-7, 1e-7, -1.0], [0.0, 1e-8, 0.5]]
     step = 0
 
-    def loss(rows, draw):
+    def loss(given):
         nonlocal step
+        rows, draw, _ = given
         step += 1
         return (model.weight * torch.tensor(gradients[step - 1])).sum() + 0 * model.bias.sum(), torch.tensor(0.0)
 
@@ -319,7 +322,8 @@ def test_what_else_a_checkpoint_keeps_comes_back(path):
 def test_a_loss_that_is_not_finite_stops_the_run(watching_always, value):
     model, steps = network(), []
 
-    def loss(rows, draw):
+    def loss(given):
+        rows, draw, _ = given
         steps.append(rows)
         result = model(ROWS[rows]).mean()
         return result * value if len(steps) == 4 else result, torch.tensor(0.0)
@@ -331,7 +335,8 @@ def test_a_loss_that_is_not_finite_stops_the_run(watching_always, value):
 def test_weights_that_are_not_finite_stop_the_run_even_where_the_loss_is():
     model = nn.Linear(2, 1)
 
-    def loss(rows, draw):
+    def loss(given):
+        rows, draw, _ = given
         # The root has no slope at 0: a loss of 0, and a gradient that is no number.
         return (0 * model.weight.sum()).square().sqrt(), torch.tensor(0.0)
 

@@ -8,6 +8,7 @@
     ├── BadFile             a model or checkpoint that is truncated, tampered with, foreign or from the future
     ├── NoThreshold         a verdict was asked of a detector that has none yet
     ├── Diverged            training produced numbers that are not finite
+    ├── Collapsed           training produced a detector that takes all images for the same
     └── MissingExtra        a package that this step needs is not installed        (also an ImportError)
 
 The first sentence of a message says what is wrong and what was given, the rest what to do. The command line prints the
@@ -48,6 +49,10 @@ class NoThreshold(AskewError):
 
 class Diverged(AskewError):
     """Training produced numbers that are not finite."""
+
+
+class Collapsed(AskewError):
+    """Training produced a detector that takes all images for the same, in one of the ways its method is known for."""
 
 
 class MissingExtra(AskewError, ImportError):

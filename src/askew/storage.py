@@ -39,6 +39,7 @@ _KIND = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _DTYPES = {
     "BOOL": np.dtype(np.bool_),
     "U8": np.dtype(np.uint8),
+    "I16": np.dtype("<i2"),
     "I32": np.dtype("<i4"),
     "I64": np.dtype("<i8"),
     "U64": np.dtype("<u8"),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -30,17 +30,28 @@ CHECKPOINT_SECONDS = 20.0
 WATCH_SECONDS = 0.5
 
 
+def added_later(default: Any) -> Any:
+    """A setting that came after results were recorded: it is left out at its default, so that those keep their key."""
+    return Field(default=default, exclude_if=lambda value: value == default)
+
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
 class TrainingSettings(BaseModel):
     """How a network is trained: a value, recorded with every result."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     optimiser: Literal["adam", "sgd"]
     learning_rate: float = Field(gt=0, le=100)
-    schedule: Literal["constant", "cosine"]
+    schedule: Literal["constant", "cosine", "drop"]
     weight_decay: float = Field(ge=0, le=1)
     batch: int = Field(ge=1, le=65536)
     epochs: int | None = Field(default=None, ge=1)
     examples: int | None = Field(default=None, ge=1)  # a budget instead of epochs, whatever the data's size
+    drop_after: Share = added_later(0.5)  # the share of the steps after which `drop` takes a tenth of the rate
+    betas: tuple[Share, Share] = added_later((0.9, 0.999))  # Adam's
+    epsilon: Literal["keras", "torch"] = added_later("keras")  # Adam's: how large, and where it stands
 
     def steps(self, examples: int) -> int:
         """How many steps there are over a set of that many examples."""
@@ -49,15 +60,23 @@ class TrainingSettings(BaseModel):
             return math.ceil(self.examples / self.batch)
         return (self.epochs or 1) * per_epoch
 
+    def shortened(self, share: float) -> "TrainingSettings":
+        """The same with that share of its epochs or examples, one at least."""
+        name = "epochs" if self.examples is None else "examples"
+        whole = self.epochs or 1 if self.examples is None else self.examples
+        return self.model_copy(update={name: max(1, round(share * whole))})
+
     def seen(self, examples: int) -> int:
         """How many examples all steps are made of, counting that an epoch's last batch may be a partial one."""
         epochs, more = divmod(self.steps(examples), math.ceil(examples / self.batch))
         return epochs * examples + more * self.batch
 
     def learning_rate_at(self, step: int, steps: int) -> float:
-        """The learning rate of a step: constant, or falling from its start to 0 along half a cosine."""
+        """The learning rate of a step: constant, falling to 0 along half a cosine, or dropped to a tenth once."""
         if self.schedule == "constant":
             return self.learning_rate
+        if self.schedule == "drop":
+            return self.learning_rate * (0.1 if step >= self.drop_after * steps else 1)
         return self.learning_rate * 0.5 * (1 + math.cos(math.pi * step / steps))
 
 
@@ -95,7 +114,16 @@ def reporter(stage: str, watch: Watch | None) -> Callable[[int, int], None]:
     return report
 
 
-Loss = Callable[[Tensor, torch.Generator], tuple[Tensor, Tensor]]
+class Step(NamedTuple):
+    """What a loss is given: which rows of the data, a generator of the step's own, and the step's number from 0."""
+
+    rows: Tensor
+    draw: torch.Generator
+    number: int
+
+
+# The loss, and the share of right answers where there are answers. Parameters that get no gradient stay as they are.
+Loss = Callable[[Step], tuple[Tensor, Tensor | None]]
 
 
 @dataclass
@@ -161,10 +189,11 @@ def train(
     settings: TrainingSettings,
     engine: Engine,
     seed: int,
+    stage: str = "training",
     checkpoint: Checkpoint | None = None,
     watch: Watch | None = None,
 ) -> None:
-    """Minimise `loss(rows, draw) -> (loss, accuracy)` over shuffled rows of 0..examples-1, in place.
+    """Minimise `loss(step) -> (loss, accuracy)` over shuffled rows of 0..examples-1, in place.
 
     The last partial batch of an epoch is kept. Ctrl-C finishes the step, saves, and raises KeyboardInterrupt.
     """
@@ -176,17 +205,17 @@ def train(
         raise BadFile(f"{checkpoint.path if checkpoint else ''} is {start} steps on, of {steps}; delete the file")
     if start:
         log.info("continuing from step %d of %d", start, steps)
-    pace, saved_at = _Pace("training", steps, start, watch), time.monotonic()
+    pace, saved_at = _Pace(stage, steps, start, watch), time.monotonic()
     shuffle = _Shuffle(examples, settings.batch, seed)
     with _interrupts() as interrupted, engine.exact():
         for step in range(start, steps):
             for group in optimiser.param_groups:
                 group["lr"] = settings.learning_rate_at(step, steps)
-                if settings.optimiser == "adam":
+                if settings.optimiser == "adam" and settings.epsilon == "keras":
                     # Paper: Keras adds its 1e-7 to the root before the bias correction, torch after.
-                    group["eps"] = 1e-7 / math.sqrt(1 - 0.999 ** (step + 1))
+                    group["eps"] = 1e-7 / math.sqrt(1 - settings.betas[1] ** (step + 1))
             with engine.autocast():
-                value, accuracy = loss(shuffle.rows(step), _generator(seed, step + 1))
+                value, accuracy = loss(Step(shuffle.rows(step), _generator(seed, step + 1), step))
             optimiser.zero_grad(set_to_none=True)
             value.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
@@ -213,7 +242,7 @@ def _check_state(
     """Raise ValueError where torch would take an optimiser's state that is not of such a fit, and fail later."""
     shapes = [parameter.shape for parameter in network.parameters()]
     names = {"step", "exp_avg", "exp_avg_sq"} if isinstance(optimiser, torch.optim.Adam) else {"momentum_buffer"}
-    whole = type(step) is int and step >= 0 and state.keys() == (set(range(len(shapes))) if step else set())
+    whole = type(step) is int and step >= 0 and state.keys() <= set(range(len(shapes)))
     if not whole or any(entry.keys() != names for entry in state.values()):
         raise ValueError("its step or its optimiser's state is not of such a fit")
     for index, entry in state.items():
@@ -228,7 +257,12 @@ def _check_state(
 def _optimiser(network: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
     # Paper: the L2 penalty is on every parameter, and coupled: Adam sees it in the gradient.
     if settings.optimiser == "adam":
-        return torch.optim.Adam(network.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
+        return torch.optim.Adam(
+            network.parameters(),
+            lr=settings.learning_rate,
+            betas=settings.betas,
+            weight_decay=settings.weight_decay,
+        )
     return torch.optim.SGD(
         network.parameters(),
         lr=settings.learning_rate,
@@ -266,7 +300,7 @@ class _Pace:
         self.stage, self.total, self.start, self.watch = stage, total, start, watch
         self.began = self.told = time.monotonic()
 
-    def step(self, done: int, loss: Tensor, accuracy: Tensor) -> None:
+    def step(self, done: int, loss: Tensor, accuracy: Tensor | None) -> None:
         now = time.monotonic()
         if now - self.told < WATCH_SECONDS and done < self.total:
             return
@@ -277,7 +311,8 @@ class _Pace:
         if self.watch:
             # The pace is this process's own, not that of the run it resumed.
             seconds = (now - self.began) * done / (done - self.start)
-            self.watch(Progress(self.stage, done, self.total, seconds, value, float(accuracy)))
+            right = None if accuracy is None else float(accuracy)
+            self.watch(Progress(self.stage, done, self.total, seconds, value, right))
 
 
 @contextmanager

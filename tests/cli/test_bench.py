@@ -22,8 +22,13 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def bench(here, folder, tmp_path, monkeypatch):
     """The command on that folder's recipe, with short runs."""
-    resolved = sweeping.resolved
-    monkeypatch.setattr(sweeping, "resolved", lambda preset, views: resolved(preset, 1280))
+    preset = sweeping._preset
+
+    def shortened(kind, of):
+        name, settings = preset(kind, of)
+        return name, settings.with_views(1280)
+
+    monkeypatch.setattr(sweeping, "_preset", shortened)
 
     def run(verb, *words, code=0):
         return here("bench", verb, f"folder:{folder}", "--folder", tmp_path / "bench", *words, code=code)

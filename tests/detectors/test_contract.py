@@ -31,9 +31,18 @@ NEW = np.concatenate([drawings(20, seed=5), oddities(20)])
 def make(request, tiny_settings):
     """A factory of unfitted detectors of each kind, small enough for tests."""
     kind = detector_class(request.param)
+    settings = tiny_settings if request.param == "geometric" else kind.PRESETS[kind.default_preset()]
+    trains = True
+    if request.param != "geometric":
+        try:
+            settings = settings.with_views(6400)
+        except InvalidInput:
+            trains = False
 
     def factory(**parameters):
-        return kind(**{"preset": tiny_settings, "side": 16, "precision": "fp32", **parameters})
+        if not trains:
+            parameters.pop("views", None)  # there is no training to cut short
+        return kind(**{"preset": settings, "side": 16, "precision": "fp32", **parameters})
 
     return factory
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import askew
-from askew.detectors.presets import PRESETS, GeometricSettings, TransformChoice, preset
+from askew.detectors.presets import PRESETS, GeometricSettings, TransformChoice
 from askew.errors import InvalidInput
 from askew.geometry import TransformSet, fit_dirichlet
 from askew.networks import CompactSettings
@@ -44,7 +44,7 @@ def test_separate_questions_add_up():
 
 
 def test_the_paper_preset_is_the_papers():
-    paper = preset("paper")
+    paper = PRESETS["paper"]
     assert len(paper.transforms.at(32)) == 72
     assert paper.transforms.at(32) == TransformSet.paper(32)
     assert paper.transforms.at(64) == TransformSet.paper(64)
@@ -85,7 +85,7 @@ def test_the_paper_preset_holds_out_when_a_rate_is_asked_for():
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_go_through_json(name):
-    assert GeometricSettings.model_validate_json(preset(name).model_dump_json()) == preset(name)
+    assert GeometricSettings.model_validate_json(PRESETS[name].model_dump_json()) == PRESETS[name]
 
 
 def test_an_unknown_preset_names_the_known():

@@ -149,8 +149,11 @@ def test_a_killed_sweep_goes_on_from_its_checkpoint_and_ends_as_an_undisturbed_o
         from askew import training
         from askew.evaluation import sweep
         training.CHECKPOINT_SECONDS = 0
-        resolved = sweep.resolved
-        sweep.resolved = lambda preset, views: resolved(preset, 2560)
+        preset = sweep._preset
+        def shortened(kind, of):
+            name, settings = preset(kind, of)
+            return name, settings.with_views(2560)
+        sweep._preset = shortened
         save, left = training.Checkpoint.save, int(sys.argv.pop(1))
         def saving(*arguments):
             global left

@@ -11,6 +11,12 @@ def test_a_convolution_and_a_dense_layer_cost_what_the_formula_says():
     assert multiply_accumulates(network, channels=3, side=8) == 4 * 4 * 5 * 27 + 80 * 7
 
 
+def test_a_transposed_convolution_costs_what_the_convolution_it_is_the_gradient_of_does():
+    one, other = nn.Conv2d(5, 3, 3, stride=2, padding=1), nn.ConvTranspose2d(3, 5, 3, stride=2, padding=1)
+    cost = multiply_accumulates(one, channels=5, side=7)
+    assert multiply_accumulates(other, channels=3, side=4) == cost == 4 * 4 * 3 * 45
+
+
 @pytest.mark.parametrize(
     ("depth", "width", "side", "millions"),
     [(10, 4, 32, 166), (16, 8, 64, 6193)],

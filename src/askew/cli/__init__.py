@@ -56,7 +56,16 @@ def fit(
     normal: Images,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the model goes: a .safetensors file.")],
     false_alarm_rate: RateText = "auto",
-    preset: Annotated[str, typer.Option(help="Named settings: fast, or paper.")] = "fast",
+    detector: Annotated[
+        str,
+        typer.Option(
+            help="geometric, or a rival of it: raw-ocsvm.",
+        ),
+    ] = "geometric",
+    preset: Annotated[
+        str | None,
+        typer.Option(help="Named settings: fast or paper; a rival's are sound or paper.  [default: fast, or sound]"),
+    ] = None,
     side: Annotated[
         int | None, typer.Option(help="The side in pixels that images are brought to.  [default: 32]")
     ] = None,
@@ -84,6 +93,7 @@ def fit(
     run(
         normal,
         output=output,
+        detector=detector,
         false_alarm_rate=rate(false_alarm_rate),
         preset=preset,
         side=side,

@@ -14,26 +14,38 @@ from askew.images import open_images, printable
 
 
 def fit(
-    normal: list[str], *, output: Path, group_by: str | None, resume: bool, seed: int, quiet: bool, **parameters: Any
+    normal: list[str],
+    *,
+    output: Path,
+    detector: str,
+    preset: str | None,
+    group_by: str | None,
+    resume: bool,
+    seed: int,
+    quiet: bool,
+    **parameters: Any,
 ) -> None:
     """Fit, with a checkpoint beside the model until the model is safe."""
-    from askew.detectors.geometric import GeometricDetector
+    from askew.detectors import detector_class
 
+    kind = detector_class(detector)
+    if preset is not None:
+        parameters["preset"] = preset
     check_place(output, normal)
     checkpoint = _check_places(output, resume, quiet)
     source = open_images(normal, role="normal")
     groups = None if group_by is None else groups_by(source, group_by)
     with speaking(quiet) as watch, _resumable(checkpoint):
-        detector = GeometricDetector(**parameters, random_state=seed, checkpoint=str(checkpoint), watch=watch)
-        detector.fit(source, groups=groups)
-        detector.save(output)
+        fitted = kind(**parameters, random_state=seed, checkpoint=str(checkpoint), watch=watch)
+        fitted.fit(source, groups=groups)
+        fitted.save(output)
     if not quiet:
-        record = detector.training_
+        record = fitted.training_
         err.print(f"fitted on {record.images:,} images in {record.seconds:.0f} s", highlight=False)
-        if detector.threshold_ is None:
+        if fitted.threshold_ is None:
             err.print("no threshold: no images were held out; `askew calibrate` sets one", highlight=False)
         else:
-            err.print(detector.threshold_.describe(), highlight=False, soft_wrap=True)
+            err.print(fitted.threshold_.describe(), highlight=False, soft_wrap=True)
         err.print(f"wrote {printable(str(output))}", highlight=False, markup=False, soft_wrap=True)
 
 

@@ -89,6 +89,5 @@ def _line_watch() -> "Watch":
 
 
 def _figures(step: "Step") -> str:
-    if step.loss is None or step.accuracy is None:
-        return ""
-    return f"  loss {step.loss:.3f}  accuracy {100 * step.accuracy:.0f} %"
+    loss = "" if step.loss is None else f"  loss {step.loss:.3f}"
+    return loss if step.accuracy is None else f"{loss}  accuracy {100 * step.accuracy:.0f} %"

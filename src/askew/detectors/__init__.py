@@ -11,7 +11,15 @@ if TYPE_CHECKING:
 
 __all__ = ["DETECTORS", "detector_class", "load", "read_model"]
 
-DETECTORS: Final = {"geometric": ("askew.detectors.geometric", "GeometricDetector")}
+DETECTORS: Final = {
+    "geometric": ("askew.detectors.geometric", "GeometricDetector"),
+    "raw-ocsvm": ("askew.detectors.raw_ocsvm", "RawOcsvmDetector"),
+    "cae-ocsvm": ("askew.detectors.cae_ocsvm", "CaeOcsvmDetector"),
+    "deep-svdd": ("askew.detectors.deep_svdd", "DeepSvddDetector"),
+    "dsebm": ("askew.detectors.dsebm", "DsebmDetector"),
+    "dagmm": ("askew.detectors.dagmm", "DagmmDetector"),
+    "adgan": ("askew.detectors.adgan", "AdganDetector"),
+}
 
 
 def detector_class(kind: str) -> "type[Detector]":

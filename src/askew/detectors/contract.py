@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Self
@@ -30,8 +30,10 @@ from askew.detectors.features import FeatureLayout, are_features, check_kind
 from askew.detectors.files import Arrays, TrainingRecord, write_model
 from askew.detectors.holdout import HoldOut, Rate, say_what_is_supported
 from askew.detectors.learning import Run, checkpoint_files, checkpoint_for, identity_of, taken_up
+from askew.detectors.settings import DetectorSettings, named
 from askew.detectors.verdicts import Verdict, are_among, verdicts_of
-from askew.errors import Diverged, InvalidInput, NoThreshold, UnreadableImage
+from askew.engine import Engine, Precision
+from askew.errors import Collapsed, Diverged, InvalidInput, NoThreshold, UnreadableImage
 from askew.images import (
     Batch,
     ImageSource,
@@ -51,18 +53,24 @@ Size = Literal["auto", "crop", "pad", "stretch"]
 
 DEFAULT_SIDE = 32
 EXAMINED = 200  # images looked at for what the detector is blind to, and for the scale of its scores
+ENOUGH = 10  # so many different images that all score alike have met a collapsed detector
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     """The contract. Parameters are stored, keyword-only, and checked by `fit`; what is learned ends in `_`.
 
-    A subclass adds its own parameters, and is a dataclass in the same way.
+    A subclass adds its own parameters, and is a dataclass in the same way. `preset` names settings or is a value of
+    them; `views` overrides its training budget.
     """
 
     kind: ClassVar[str]
-    Settings: ClassVar[type[BaseModel]]
+    Settings: ClassVar[type[DetectorSettings]]
+    PRESETS: ClassVar[Mapping[str, Any]]
+    precisions: ClassVar[tuple[Precision, ...]] = ("fp32", "bf16")  # those it is sound in
 
+    preset: Any = "sound"
+    views: int | None = None
     false_alarm_rate: Rate = "auto"
     holdout: float | None = None
     cross_fit: int = 0
@@ -82,8 +90,10 @@ class Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         """The detector, fitted on normal images X; images that share a group stay on one side of the hold-out."""
         for learned in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, learned)  # a fit that fails must not leave the last one's threshold behind
-        self.settings_ = self._resolved()
-        self.engine_, spent = taken_up(self.checkpoint, self.device, self.precision, self.compiled)
+        self.settings_ = named(self.PRESETS, self.preset)
+        if self.views is not None:
+            self.settings_ = self.settings_.with_views(self.views)
+        self.engine_, spent = taken_up(self.checkpoint, self.engine_for, self.device, self.precision, self.compiled)
         began = time.monotonic() - spent  # as if it had never been interrupted
         seed = self._seed()
         normals = self._read_normals(X)
@@ -117,7 +127,10 @@ class Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
                 normality = self._score(images[plan.kept], "scoring held-out normals")
             exact = plan.exact and self.features_ is None  # a layout of features has seen the held-out rows, too
             self.threshold_ = threshold.calibrate(-normality, self.false_alarm_rate, exact=exact)
-        weaknesses = self._weaknesses(_some(images[plan.kept if len(plan.kept) else plan.learned_on]))
+        else:
+            normality = self._score(_some(images)[:ENOUGH], "scoring for variety")
+        looked_at = images[plan.kept if len(plan.kept) else plan.learned_on]
+        weaknesses = [*self._collapse(normality), *self._weaknesses(_some(looked_at))]
         for line in weaknesses:
             log.warning("%s", line)
         self.training_ = TrainingRecord(
@@ -136,6 +149,28 @@ class Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         self.fingerprints_ = np.unique(normals.fingerprints)
         self.policy_ = normals.policy  # last: this is what says that the detector is fitted
         return self
+
+    @classmethod
+    def default_preset(cls) -> str:
+        """The preset that a detector is fitted with unless told otherwise."""
+        return str(next(field.default for field in fields(cls) if field.name == "preset"))
+
+    @classmethod
+    def engine_for(cls, device: str = "auto", precision: str = "auto", compiled: bool = False) -> Engine:
+        """The engine of this machine, in the precision asked for or the fastest that the detector is sound in."""
+        engine = Engine.choose(device, precision, compiled)
+        if precision == "auto" and engine.precision not in cls.precisions:
+            return Engine.choose(device, cls.precisions[0], compiled)
+        return engine
+
+    def _collapse(self, normality: NDArray[np.float64]) -> list[str]:
+        """A line where different images all score alike; raises it unless the settings are known to do that."""
+        if len(normality) < ENOUGH or np.ptp(normality) > 0:
+            return []
+        line = f"the detector has collapsed: {len(normality)} different normal images all score {normality[0]:.6g}"
+        if self.settings_.may_collapse:
+            return [line]
+        raise Collapsed(f"{line}; fit it with another seed, more images or other settings")
 
     def _seed(self) -> int:
         """A number that decides every random choice of the fit."""
@@ -199,9 +234,7 @@ class Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         source = self._source(X)
         scores = np.empty(len(source))
         for indexes, values, batch in self._scored(source):
-            if batch.errors:
-                index, reason = batch.errors[0]
-                raise UnreadableImage(f"{printable(source.names[index])}: {reason}")
+            _refuse_unread(source, batch)
             scores[indexes] = values
         return scores
 
@@ -310,6 +343,19 @@ class Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
                 scores = self._normality(batch.images) if batch.indexes else np.empty(0)
                 yield batch.indexes, self._finite(scores), batch
 
+    def _over_batches(
+        self, X: Any, scores_of: Callable[[NDArray[np.uint8]], Mapping[str, NDArray[np.float64]]]
+    ) -> dict[str, NDArray[np.float64]]:
+        """Several scores of every image of X, by name; raises on the first image that cannot be read."""
+        source = self._source(X)
+        scores: dict[str, NDArray[np.float64]] = {}
+        with closing(stream(source, self.policy_)) as batches:
+            for batch in batches:
+                _refuse_unread(source, batch)
+                for name, values in scores_of(batch.images).items():
+                    scores.setdefault(name, np.empty(len(source)))[batch.indexes] = self._finite(values)
+        return scores
+
     def _score(self, images: NDArray[np.uint8], stage: str) -> NDArray[np.float64]:
         """The normality of prepared images, with progress."""
         report = reporter(stage, self.watch)
@@ -333,10 +379,6 @@ class Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         self.discard_checkpoint()
 
     # -- what a detector supplies -------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def _resolved(self) -> Any:
-        """The frozen settings that the parameters stand for; they have a `holdout`."""
 
     @abstractmethod
     def _build(self, settings: Any, side: int, channels: int) -> None:
@@ -369,6 +411,12 @@ class Detector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     def _weaknesses(self, images: NDArray[np.uint8]) -> list[str]:
         """Lines on what normal images, held-out ones if there are any, say this detector is blind to."""
         return []
+
+
+def _refuse_unread(source: ImageSource, batch: Batch) -> None:
+    if batch.errors:
+        index, reason = batch.errors[0]
+        raise UnreadableImage(f"{printable(source.names[index])}: {reason}")
 
 
 def _some(images: NDArray[np.uint8]) -> NDArray[np.uint8]:

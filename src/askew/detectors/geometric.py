@@ -23,31 +23,29 @@ from askew.detectors.effort import Effort
 from askew.detectors.files import Arrays
 from askew.detectors.geometric_record import GeometricRecord, alphas_by_name, alphas_from
 from askew.detectors.learning import Run
-from askew.detectors.presets import GeometricSettings, resolved
+from askew.detectors.passes import passes
+from askew.detectors.presets import PRESETS, GeometricSettings
 from askew.errors import InvalidInput
 from askew.geometry import TransformSet, dirichlet_normality, fit_dirichlet_moments
 from askew.geometry.augment import jitter
 from askew.geometry.labels import SelfLabels
 from askew.networks import TRAINING_FACTOR, multiply_accumulates, set_weights, weights_of
-from askew.training import reporter
+from askew.training import Step, reporter
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class GeometricDetector(Detector):
     """Finds the images that do not belong, by how surely it recognises known transforms of them.
 
-    `preset` names settings or is a `GeometricSettings`; `views` overrides its training budget, `transforms` its set.
+    `preset` names settings or is a `GeometricSettings`; `transforms` overrides its set.
     """
 
     kind: ClassVar[str] = "geometric"
     Settings: ClassVar = GeometricSettings
+    PRESETS: ClassVar = PRESETS
 
     preset: str | GeometricSettings = "fast"
-    views: int | None = None
     transforms: TransformSet | None = None
-
-    def _resolved(self) -> GeometricSettings:
-        return resolved(self.preset, self.views)
 
     def _build(self, settings: GeometricSettings, side: int, channels: int) -> None:
         """The transforms, what is asked about them, and an untrained network to answer."""
@@ -72,10 +70,10 @@ class GeometricDetector(Detector):
         labels = torch.from_numpy(self.questions_.labels).to(run.engine.device)
         network = run.engine.accelerated(self.network_)
 
-        def loss(rows: Tensor, draw: torch.Generator) -> tuple[Tensor, Tensor]:
-            rows = rows.to(run.engine.device)
+        def loss(step: Step) -> tuple[Tensor, Tensor]:
+            rows = step.rows.to(run.engine.device)
             image, transform = rows // len(self.transforms_), rows % len(self.transforms_)
-            varied = jitter(pixels[image], flip=settings.jitter_flip, shift=settings.jitter_shift, draw=draw)
+            varied = jitter(pixels[image], flip=settings.jitter_flip, shift=settings.jitter_shift, draw=step.draw)
             logits = network(run.engine.scaled(self.transforms_.view(varied, transform))).float()
             pairs = list(zip(logits.split(self.questions_.classes, dim=1), labels[transform].unbind(1), strict=True))
             hits = torch.stack([(answer.argmax(1) == right).float().mean() for answer, right in pairs])
@@ -110,11 +108,8 @@ class GeometricDetector(Detector):
 
     def _answers(self, images: NDArray[np.uint8]) -> NDArray[np.float64]:
         """[n, t, classes]: log-probabilities for every view, question after question."""
-        size, answers = self.engine_.images_per_pass, []
-        for start in range(0, len(images), size):
-            # Batches of one shape: whoever an image is scored with, its numbers are the same.
-            batch = np.zeros((size, *images.shape[1:]), np.uint8)
-            batch[: len(images) - start] = images[start : start + size]
+        answers = []
+        for batch in passes(images, self.engine_.images_per_pass):
             views = self.transforms_.apply(torch.from_numpy(batch).to(self.engine_.device)).flatten(0, 1)
             with torch.inference_mode(), self.engine_.autocast():
                 logits: Any = torch.cat([self.network_(piece) for piece in self.engine_.pieces(views)]).cpu().double()

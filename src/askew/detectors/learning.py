@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,10 @@ class Run:
     checkpoint: Checkpoint | None
     watch: Watch | None
 
-    def train(self, network: nn.Module, loss: Loss, *, examples: int, settings: TrainingSettings) -> None:
-        """Minimise the loss, on this run's engine and from its checkpoint."""
+    def train(
+        self, network: nn.Module, loss: Loss, *, examples: int, settings: TrainingSettings, stage: str = "training"
+    ) -> None:
+        """Minimise the loss, on this run's engine; each stage of a fit goes on from a checkpoint of its own."""
         train(
             network,
             loss,
@@ -35,8 +38,18 @@ class Run:
             settings=settings,
             engine=self.engine,
             seed=self.seed,
-            checkpoint=self.checkpoint,
+            stage=stage,
+            checkpoint=self._checkpoint_of(stage),
             watch=self.watch,
+        )
+
+    def _checkpoint_of(self, stage: str) -> Checkpoint | None:
+        if self.checkpoint is None or stage == "training":
+            return self.checkpoint
+        path, identity = self.checkpoint.path, f"{self.checkpoint.identity} {stage}"
+        # Kept while the next stage runs: an interrupted fit then passes this one by at once.
+        return Checkpoint(
+            path.with_name(f"{path.name}.part-{stage}"), identity, self.checkpoint.extra, self.checkpoint.began
         )
 
 
@@ -54,14 +67,16 @@ def checkpoint_for(checkpoint: str, part: str, identity: str, engine: Engine, be
     return Checkpoint(Path(f"{checkpoint}{part}"), identity, how, began)
 
 
-def taken_up(checkpoint: str | None, device: str, precision: str, compiled: bool) -> tuple[Engine, float]:
-    """The engine to fit on, and the seconds that the fit took before it was interrupted.
+def taken_up(
+    checkpoint: str | None, choose: Callable[[str, str, bool], Engine], device: str, precision: str, compiled: bool
+) -> tuple[Engine, float]:
+    """The engine to fit on, of those that `choose` gives, and the seconds that the fit took before it was interrupted.
 
     A fit is finished as it was begun, wherever it is resumed: another precision, compiled or not, gives other numbers.
     """
     files = checkpoint_files(checkpoint) if checkpoint else []
     if not files:
-        return Engine.choose(device, precision, compiled), 0.0
+        return choose(device, precision, compiled), 0.0
     documents = [storage.read(file, kind="checkpoint")[1] for file in files]
     begun_in, was_compiled = documents[0].get("precision"), documents[0].get("compiled") is True
     if precision not in ("auto", begun_in):
@@ -69,7 +84,7 @@ def taken_up(checkpoint: str | None, device: str, precision: str, compiled: bool
             f"{files[0]} was begun in {begun_in}, not in {precision}; "
             "repeat that fit exactly to continue it, or delete the file to start again"
         )
-    engine = Engine.choose(device, str(begun_in), was_compiled)
+    engine = choose(device, str(begun_in), was_compiled)
     if engine.compiled != was_compiled:
         raise BadFile(
             f"{files[0]} was begun with torch.compile, which does not work here; "

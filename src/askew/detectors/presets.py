@@ -4,8 +4,9 @@ import logging
 from fractions import Fraction
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
+from askew.detectors.settings import FROZEN, DetectorSettings
 from askew.errors import InvalidInput
 from askew.geometry.transforms import TransformSet
 from askew.networks import CompactSettings, NetworkSettings, WideResNetSettings
@@ -13,7 +14,6 @@ from askew.training import TrainingSettings
 
 log = logging.getLogger("askew")
 
-FROZEN = ConfigDict(frozen=True, extra="forbid")
 Turn = Annotated[int, Field(ge=0, le=3)]
 Shift = Annotated[float, Field(ge=-1, le=1)]
 
@@ -32,10 +32,9 @@ class TransformChoice(BaseModel):
         return TransformSet(side, self.flips, shifts, shifts, self.turns)
 
 
-class GeometricSettings(BaseModel):
+class GeometricSettings(DetectorSettings):
     """All that decides what `GeometricDetector` computes, but for the data, the seed and the precision."""
 
-    model_config = FROZEN
     transforms: TransformChoice = TransformChoice()
     question: Literal["transform", "factors"]  # one softmax over all transforms, or one per factor
     networks: dict[int, NetworkSettings]  # by the smallest side each is for
@@ -43,7 +42,6 @@ class GeometricSettings(BaseModel):
     jitter_flip: bool = False  # variety in training that the classifier is not asked about
     jitter_shift: int = Field(default=0, ge=0, le=64)  # in pixels
     alpha_images: int | None = Field(default=None, ge=1)  # how many training images the Dirichlets are fitted on
-    holdout: float = Field(ge=0, le=0.5)  # the share of normals kept for the threshold; 0: none
     published_sides: tuple[int, ...] = ()  # the sides that the settings are published for, where they are
 
     def network_for(self, side: int) -> NetworkSettings:
@@ -89,21 +87,3 @@ PRESETS: dict[str, GeometricSettings] = {
         holdout=0.2,
     ),
 }
-
-
-def preset(name: str) -> GeometricSettings:
-    """The settings of that name."""
-    if name not in PRESETS:
-        raise InvalidInput(f"there is no preset {name!r}; choose one of {', '.join(PRESETS)}")
-    return PRESETS[name]
-
-
-def resolved(chosen: str | GeometricSettings, views: int | None) -> GeometricSettings:
-    """The settings chosen by name or given as they are, with another training budget where `views` is given."""
-    settings = preset(chosen) if isinstance(chosen, str) else chosen
-    if views is None:
-        return settings
-    if views < 1:
-        raise InvalidInput(f"views must be 1 or more, got {views}")
-    training = settings.training.model_copy(update={"epochs": None, "examples": int(views)})
-    return settings.model_copy(update={"training": training})

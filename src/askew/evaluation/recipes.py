@@ -22,10 +22,11 @@ class Sweep:
 
     dataset: str
     detectors: tuple[str, ...] = ("geometric",)
-    preset: str = "fast"
+    preset: str | None = None  # None: the detector's own default
     seeds: int = PAPER_SEEDS
     labels: tuple[int, ...] | None = None  # None: every class
     views: int | None = None  # another training budget than the preset's
+    training: float | None = None  # that share of the preset's training; the preset's name then says so
     protocol: Literal["honest", "paper"] = "honest"
 
 
@@ -82,6 +83,7 @@ def recipe(
     detectors: Sequence[str] | None = None,
     labels: Sequence[int] | None = None,
     preset: str | None = None,
+    training: float | None = None,
     protocol: Literal["honest", "paper"] | None = None,
 ) -> Recipe:
     """The recipe of that name, with what is given in place of its own."""
@@ -103,7 +105,8 @@ def recipe(
             labels=tuple(labels) if labels else sweep.labels,
             preset=preset or sweep.preset,
             # Another preset is another thing than the recipe's shortened one.
-            views=sweep.views if preset is None else None,
+            views=sweep.views if preset is None and training is None else None,
+            training=training or sweep.training,
             protocol=protocol or sweep.protocol,
         )
 

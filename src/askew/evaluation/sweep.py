@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 from askew import storage
 from askew.datasets.dataset import DataSet
 from askew.detectors import detector_class
+from askew.detectors.contract import Detector
 from askew.detectors.learning import checkpoint_files
-from askew.detectors.presets import resolved
-from askew.engine import Engine
+from askew.detectors.settings import DetectorSettings, named
 from askew.errors import BadFile, InvalidInput
 from askew.evaluation.ledger import Ledger, Row, RunSettings
 from askew.evaluation.protocol import HasCandidates, commit, evaluate, failed
-from askew.evaluation.recipes import Recipe
+from askew.evaluation.recipes import Recipe, Sweep
 from askew.training import Watch
 
 try:
@@ -80,7 +80,6 @@ def planned(
     recipe: Recipe, open_dataset: OpenDataSet, *, precision: str = "auto", device: str = "auto"
 ) -> list[tuple[RunSettings, DataSet]]:
     """Every run of a recipe with its data, in the order they are made: all classes of a seed before the next seed."""
-    chosen = Engine.choose(device, precision).precision
     runs = []
     for sweep in recipe.sweeps:
         data = open_dataset(sweep.dataset)
@@ -100,7 +99,8 @@ def planned(
                 kind = detector_class(detector)  # or a word on what is not installed
                 # Without candidates to choose among, both protocols are the same run.
                 protocol = sweep.protocol if issubclass(kind, HasCandidates) else "honest"
-                settings = resolved(sweep.preset, sweep.views).model_dump(mode="json")
+                preset, settings = _preset(kind, sweep)
+                chosen = kind.engine_for(device, precision).precision
                 runs += [
                     (
                         RunSettings(
@@ -108,8 +108,8 @@ def planned(
                             data=data.fingerprint,
                             label=label,
                             detector=detector,
-                            preset=sweep.preset,
-                            settings=settings,
+                            preset=preset,
+                            settings=settings.model_dump(mode="json"),
                             precision=chosen,
                             seed=seed,
                             protocol=protocol,
@@ -119,6 +119,15 @@ def planned(
                     for label in labels
                 ]
     return runs
+
+
+def _preset(kind: type[Detector], sweep: Sweep) -> tuple[str, DetectorSettings]:
+    """The settings a sweep asks of a detector, under a name that says so where they are cut short."""
+    name = sweep.preset or kind.default_preset()
+    settings = named(kind.PRESETS, name)
+    if sweep.training is not None:
+        name, settings = f"{name} at {100 * sweep.training:g} % of its training", settings.shortened(sweep.training)
+    return name, settings if sweep.views is None else settings.with_views(sweep.views)
 
 
 def sweep(

@@ -10,6 +10,7 @@ from askew.errors import extra_for
 if TYPE_CHECKING:
     from torch import nn
 
+    from askew.networks.coder import Decoder, Encoder
     from askew.networks.compact import CompactResNet
     from askew.networks.cost import TRAINING_FACTOR, multiply_accumulates
     from askew.networks.weights import set_weights, weights_of
@@ -19,6 +20,8 @@ __all__ = [
     "TRAINING_FACTOR",
     "CompactResNet",
     "CompactSettings",
+    "Decoder",
+    "Encoder",
     "NetworkSettings",
     "WideResNet",
     "WideResNetSettings",
@@ -30,6 +33,8 @@ __all__ = [
 _HOMES = {
     "TRAINING_FACTOR": "cost",
     "CompactResNet": "compact",
+    "Decoder": "coder",
+    "Encoder": "coder",
     "WideResNet": "wide_resnet",
     "multiply_accumulates": "cost",
     "set_weights": "weights",

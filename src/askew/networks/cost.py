@@ -13,10 +13,12 @@ def multiply_accumulates(network: nn.Module, *, channels: int, side: int) -> int
     """Multiply-accumulates of one view's forward pass: convolutions and dense layers, which are nearly all of it."""
     total = 0
 
-    def count(layer: nn.Module, _: Any, output: Tensor) -> None:
+    def count(layer: nn.Module, given: Any, output: Tensor) -> None:
         nonlocal total
         if isinstance(layer, nn.Conv2d):
             total += output.numel() * layer.weight[0].numel()
+        elif isinstance(layer, nn.ConvTranspose2d):
+            total += given[0].numel() * layer.weight[0].numel()  # it spreads each value that it is given
         elif isinstance(layer, nn.Linear):
             total += output.numel() * layer.in_features
 

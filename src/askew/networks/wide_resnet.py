@@ -10,12 +10,10 @@ POOL_WINDOW = 8  # Paper: fixed, whatever the side; at 64 px a 2x2 grid of featu
 
 
 class SameConv(nn.Conv2d):
-    """A bias-free convolution padded as TensorFlow's 'same': with stride 2, bottom and right only."""
+    """A convolution padded as TensorFlow's 'same': with stride 2, bottom and right only."""
 
-    def __init__(self, channels_in: int, channels_out: int, kernel: int, stride: int = 1) -> None:
-        super().__init__(
-            channels_in, channels_out, kernel, stride, padding=0 if stride > 1 else kernel // 2, bias=False
-        )
+    def __init__(self, channels_in: int, channels_out: int, kernel: int, stride: int = 1, bias: bool = False) -> None:
+        super().__init__(channels_in, channels_out, kernel, stride, padding=0 if stride > 1 else kernel // 2, bias=bias)
         self.pads_after = stride > 1 and kernel > 1
 
     def forward(self, x: Tensor) -> Tensor:
